@@ -176,29 +176,24 @@ class CommandLine(Face):
     """A person at a command line: notes and the log go to standard error."""
 
     def __init__(self, verb: str, tokens: Sequence[str], as_json: bool, json_log: bool) -> None:
-        """Takes a typed command."""
         super().__init__()
         self._verb, self._tokens, self.as_json, self.json_log = verb, tokens, as_json, json_log
         self.program = program()
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
-        """Sets up the log of a job."""
         from jobs.terminal.log_files import logged
 
         return logged(verb, run, self.json_log is True)
 
     @contextmanager
     def working(self, verb: str) -> Iterator[LiveDisplay]:
-        """Yields the display of a verb that keeps no log."""
         with self.job_log(verb) as (display, _):
             yield display
 
     def note(self, line: str) -> None:
-        """Prints a note."""
         print(f"dmqr {self._verb}: {line}", file=sys.stderr)
 
     def queries(self) -> Iterator[str]:
-        """Returns the queries that are typed, or the lines of standard input."""
         from jobs.try_one.ask import queries
 
         return queries()

@@ -163,12 +163,10 @@ class MeasuredQuality(Result):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Returns the values of `dmqr evaluate --json`."""
         files = {"files": [file._asdict() for file in self.files]} if self.files else {}
         return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured.values() | files
 
     def page(self) -> Any:
-        """Returns the tables."""
         return self._measured.page()
 
     @property
@@ -205,11 +203,9 @@ class MeasuredQuality(Result):
 
     @property
     def notes(self) -> list[str]:
-        """Returns notes on what the figures include, leave out and assume, a sentence each."""
         return [*self.remarks, *self.values.get("notes", ())]
 
     def write_per_query(self, path: str) -> None:
-        """Writes `per_query` as Parquet or CSV."""
         from jobs.measure.exports import LONG, long_tables, write_tables
 
         if self._folder.is_ablation:
@@ -257,7 +253,6 @@ class JoinedQuality(Result):
         return dict(known({"ablations": ablations, "comparisons": kinds}))
 
     def page(self) -> Any:
-        """Returns the tables."""
         from jobs.pages.comparison import joined_tables
 
         return joined_tables(self._joined)
@@ -272,7 +267,6 @@ class JoinedQuality(Result):
 
     @property
     def notes(self) -> list[str]:
-        """Returns notes on what the figures include, leave out and assume, a sentence each."""
         return list(dict.fromkeys([*self.remarks, *(note for joined in self._joined for note in joined.notes)]))
 
 

@@ -105,7 +105,6 @@ class Rewrites(Result):
         return int(self.table.num_rows)
 
     def page(self) -> Any:
-        """Returns strategy, text and weight of each, by query."""
         from jobs.pages.render import Head, Table
 
         rows: list[list[Any]] = []
@@ -248,7 +247,6 @@ class Run(Stored):
 
     @property
     def notes(self) -> list[str]:
-        """Returns notes for a reader of its figures, a sentence each."""
         return list(self.values["notes"])
 
     @cached_property

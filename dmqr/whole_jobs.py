@@ -43,7 +43,6 @@ class WholeJob:
         self, verb: str, config: ConfigSource, settings: Settings, progress: OnProgress | None,
         date: str | None, label: str | None, measures: Sequence[str] | None,
     ) -> None:  # fmt: skip
-        """Reads the config."""
         from jobs.job.measure_checks import check_measures
 
         self.verb, self.face = verb, caller(progress)

@@ -58,7 +58,6 @@ class Notifications:
     """Sends what becomes of one job, in threads."""
 
     def __init__(self, settings: NotifySettings | None = None, verb: str = "", name: str = "") -> None:
-        """Opens the services, and sends nothing yet."""
         self.settings, self._services = settings, check_notify(settings)
         self._verb, self._name, self._folder, self._state = verb, name, "", State()
         self._threads: list[threading.Thread] = []

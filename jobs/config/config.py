@@ -185,7 +185,6 @@ class Config(Settings):
 
     @property
     def results(self) -> int:
-        """Returns the most results of a query."""
         return self.fuse.keep if self.rerank.kind == "none" else min(self.fuse.keep, self.rerank.keep)
 
     def names(self) -> dict[str, Names]:
@@ -211,7 +210,6 @@ class Config(Settings):
 
     @property
     def store_folder(self) -> str | None:
-        """Returns the folder of the store; None: there is none."""
         return f"{self.output.rstrip('/')}/store" if self.store == BESIDE_RUNS else self.store
 
     @property
@@ -221,7 +219,6 @@ class Config(Settings):
 
     @property
     def reads_texts(self) -> bool:
-        """Returns True if a stage reads the texts of documents."""
         return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or bool(self.shown)
 
     @property
@@ -258,5 +255,4 @@ class Config(Settings):
 
     @property
     def dense_retriever(self) -> str | None:
-        """Returns the name of the first dense retriever; its embeddings give the similarity of texts."""
         return next((name for name, retriever in self.retrieve.retrievers.items() if retriever.encoder), None)

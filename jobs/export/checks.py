@@ -69,7 +69,6 @@ def _bounded(name: str, part: int, whole: int, bound: float | None, text: str, *
 
 
 def _quality(run: RunFolder, bound: float | None, judgements: Judgements | None) -> Check:
-    """Checks the first measure of the results against that of the original query alone, over the judged queries."""
     name = "quality_loss"
     if bound is None or judgements is None:
         return Check(name, True, None, "quality has no bound" if bound is None else "there are no judgements")

@@ -251,6 +251,5 @@ def _check_mixed(connection: duckdb.DuckDBPyConnection, path: str, name: str, *,
 
 
 def _table(path: str, types: Mapping[str, str]) -> str:
-    """Returns SQL of a file's fields with these types."""
     read = ", ".join(f"{text_literal(name)}: '{kind}'" for name, kind in types.items())
     return f"read_json({file_literal(path)}, format = 'newline_delimited', records = true, columns = {{{read}}})"

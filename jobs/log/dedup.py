@@ -62,7 +62,6 @@ class LogSummary:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns the counts that a plan keeps."""
         rejected = sum(self.rejected.values())
         counts = {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
         counts |= {f"rejected_{reason}": n for reason, n in self.rejected.items()}

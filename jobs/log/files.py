@@ -35,7 +35,6 @@ class LogFile:
 
     @property
     def version(self) -> dict[str, Any]:
-        """Returns path, size and etag or mtime_ns, as the plan stores them."""
         return {"path": self.path, "size": self.size, "etag" if isinstance(self.changed, str) else "mtime_ns": self.changed}
 
     def error(self, code: str, problem: str, at: str = "") -> LogError:

@@ -76,7 +76,6 @@ class Difference(Corrected):
 
     @property
     def verdict(self) -> str:
-        """Returns better, worse, equivalent, no clear difference or not tested."""
         if self.corrected is None:
             return NOT_TESTED
         return verdict(self.difference, self.corrected, self.p_equivalent)
@@ -107,7 +106,6 @@ class Comparison:
     notes: tuple[str, ...]
 
     def named(self, arm: str) -> str:
-        """Returns the name of an arm with its mark, if it has one."""
         return f"{arm} {PART}" if self.arms[arm].get("reads_part_of") else arm
 
     @cached_property
@@ -132,7 +130,6 @@ class Comparison:
 
     @property
     def first(self) -> str:
-        """Returns the measure by which arms are ordered."""
         return self.frame.measures[0]
 
     @property

@@ -44,7 +44,6 @@ class Evaluation:
 
     @property
     def reranked(self) -> bool:
-        """Returns True if the results are reranked, as the original alone is not."""
         return self.config.rerank.kind != "none"
 
     @property
@@ -54,7 +53,6 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """Returns notes on the figures: what they include, leave out and assume; a sentence each."""
         frame = self.frame
         if frame.warning is not None:
             return [f"warning: {frame.warning}"]
@@ -84,7 +82,6 @@ class Evaluation:
         return notes
 
     def values(self) -> dict[str, Any]:
-        """Returns the evaluation as JSON-able values; unknown ones are None."""
         frame = self.frame
         unjudged = [*frame.unjudged.tolist(), None]
         fields = ("difference", "interval", "detectable", "verdict")

@@ -267,7 +267,6 @@ def _batches(run: RunFolder, arm: str) -> Iterator[list[Row]]:
 def _lines(
     run: RunFolder, arm: str, rows: Sequence[Row], documents: RunDocuments, golds: dict[str, list[str]]
 ) -> Iterator[Row]:
-    """Yields the lines of some answers."""
     ids = [row["query_id"] for row in rows]
     judged: dict[str, list[Row]] = {}
     given = {"ids": ids, "arm": arm}

@@ -94,7 +94,6 @@ class Frame:
 
     @property
     def answers(self) -> bool:
-        """Returns True if answers are measured, and no lists."""
         return self.kind not in (LISTS, JUDGED_LISTS)
 
     @property

@@ -104,7 +104,6 @@ def _joined(kind: str, sets: Mapping[str, Comparison]) -> Joined:
 
 
 def _one_of(values: Mapping[str, str], subject: str, remedy: str) -> str:
-    """Returns the value that all sets have."""
     if len(set(values.values())) > 1:
         each = ", ".join(f"{value} in {name}" for name, value in values.items())
         raise ConfigError("config-value", f"{subject}: {each}; {remedy}")

@@ -66,7 +66,6 @@ class PairedTest:
     freedom: Floats
 
     def gap(self, index: int) -> Gap:
-        """Returns the figures of one series."""
         return Gap(*(float(of[index]) for of in (self.mean, self.error, self.low, self.high, self.p)))
 
 

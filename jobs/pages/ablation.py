@@ -233,7 +233,6 @@ def _verdict(ablation: ComparedArms) -> Section:
 
 
 def _notices(ablation: ComparedArms) -> list[str]:
-    """Returns warnings for a reader of the figures, a sentence each."""
     run, compared = ablation.folder, ablation.comparison
     notices = []
     if not run.finished:
@@ -254,7 +253,6 @@ def _notices(ablation: ComparedArms) -> list[str]:
 
 
 def _arms(comparison: Comparison, name: str, title: str, explained: str = "") -> Section:
-    """Returns the arms by the first measure, and by all measures."""
     frame = comparison.frame
     what = "queries with gold answers" if frame.gold else "judged queries"
     arms = comparison.main_arms(MOST_ARMS)

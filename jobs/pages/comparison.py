@@ -58,7 +58,6 @@ class MeasuredRun:
 
     @property
     def frames(self) -> list[Frame]:
-        """Returns the measured keys of the lists, then those of the answers."""
         return [*([] if self.frame is None else [self.frame]), *self.answers]
 
     @property
@@ -90,7 +89,6 @@ class MeasuredRun:
             yield Table(columns, rows, HEADINGS[frame.kind]), [*[EXPLAINED[frame.kind]] * wide, *answer_notes(frame)]
 
     def page(self) -> RenderableType:
-        """Returns the tables of what was measured, one below the other."""
         parts: list[RenderableType] = []
         for table, notes in self.tables(wide=False):
             parts += [""] * bool(parts)
@@ -98,7 +96,6 @@ class MeasuredRun:
         return Group(*parts)
 
     def values(self) -> dict[str, Any]:
-        """Returns the values of the lists, and those of the answers; JSON-able."""
         return ({} if self.lists is None else self.lists.values()) | answers_values(self.answers)
 
     @cached_property
@@ -151,7 +148,6 @@ class Comparisons(NamedTuple):
 
     @property
     def beside(self) -> list[Comparison]:
-        """Returns the comparisons beside that of the lists."""
         return [comparison for comparison in self.every if comparison.frame.kind != LISTS]
 
     @property
@@ -166,7 +162,6 @@ class Comparisons(NamedTuple):
         return Group(*parts)
 
     def values(self) -> dict[str, Any]:
-        """Returns the values of the lists, and those beside them; JSON-able."""
         return ({} if self.lists is None else comparison_values(self.lists)) | self.values_beside()
 
     def values_beside(self) -> dict[str, Any]:
@@ -334,7 +329,6 @@ def joined_tables(joined: Sequence[Joined]) -> RenderableType:
 
 
 def _arms(joined: Joined, measure: str) -> Table:
-    """Returns the arms, best first: their means on sets and over sets, difference, interval and p."""
     by_arm: dict[str, dict[str | None, JoinedArm]] = {}
     for row in joined.rows:
         if row.measure == measure:

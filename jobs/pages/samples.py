@@ -152,7 +152,6 @@ def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Ma
 def _lines(
     run: RunFolder, tables: Mapping[str, list[Row]], names: Mapping[TextId, str], texts: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yields rewrites, what was selected, errors, and what the steps after retrieval made of a query."""
     position = {name: number for number, name in enumerate([ORIGINAL, *run.config.rewrite.planned])}
     order = {text: (position.get(text[0], len(position)), *text) for text in names}
     for row in sorted(tables["rewrites"], key=lambda row: order[row["strategy"], row["position"]]):

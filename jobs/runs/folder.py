@@ -108,7 +108,6 @@ class RunFolder:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """Returns the sums of the counts of the committed shards (by the stage `write`)."""
         return Counter(self.tally.counts)
 
     @cached_property

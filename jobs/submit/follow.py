@@ -114,7 +114,6 @@ class FollowedLog:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """Returns the event of a line of JSON; of another line nothing."""
     with suppress(ValueError):
         event = json.loads(line) if '"event": ' in line else None
         return event if isinstance(event, dict) else {}

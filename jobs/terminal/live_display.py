@@ -46,7 +46,6 @@ class LiveDisplay:
         self._console.print(Text(line))
 
     def phase(self, phase: str) -> None:
-        """Shows the work of the job now."""
         self.state.phase, self._phase_began = phase, time.monotonic()
         self.tick()
 

@@ -197,7 +197,6 @@ class ToldProgress(LiveDisplay):
     """A display that shows nothing, and tells a function."""
 
     def __init__(self, told: Callable[[dict[str, Any]], object] | None) -> None:
-        """Takes the function; None: nobody is told."""
         super().__init__(io.StringIO())
         self._told, self._last = told, ("", 0.0)
 

@@ -36,7 +36,6 @@ class JsonLines(logging.Formatter):
         self._always = {name: value for name, value in always.items() if value}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line, without its end."""
         values = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),

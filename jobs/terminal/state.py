@@ -42,7 +42,6 @@ class StageState:
         return f"{self.there} of {self.workers} workers" if self.there else "starting"
 
     def text(self) -> str:
-        """Returns the stage in a few words."""
         counted = {"done": self.done, "at work": self.at_work, "waiting": self.waiting}
         parts = [f"{n:,} {words}" for words, n in counted.items() if n]
         parts += [per_second(self.rate)] if self.rate is not None else []
@@ -131,7 +130,6 @@ class State:
         return "  ".join(parts if left is None else [*parts, f"ETA {left}"])
 
     def text(self, now: float) -> str:
-        """Returns the progress in one line."""
         if not self.total:
             return plain(self.phase)
         share = self.work_done()
