@@ -28,7 +28,6 @@ from rewriters.steps.settings import HIGHEST_GRADES
 
 FULL, WITHOUT = "full", "without "
 NOT_TESTED = "not tested"
-PLACES = 4  # of a printed measure
 FAMILIES = {
     "always": "the config itself, the original, each strategy alone",
     "arms": "arms of ablate.arms",

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answer_frames
-from jobs.measure.comparison import PLACES, Comparison
+from jobs.measure.comparison import Comparison
 from jobs.measure.evaluate import Evaluation, answer_notes, answers_values, evaluate
 from jobs.measure.frame import ANSWERS, JUDGED_LISTS, LISTS, Frame, Pair
 from jobs.measure.join import Joined, JoinedArm
@@ -26,7 +26,6 @@ MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are 
 MOST_MEASURES = 5  # columns of the second table there
 MOST_SETS = 4  # columns of joined ablations; --json has all sets
 WIDTH, ARM_WIDTH = 76, 20  # characters in a terminal: of a table at least, of its names at most
-BEST, SECOND = "¹", "²"
 NAMES = {"answers": ANSWERS, "judged_results": JUDGED_LISTS}  # of values -> kind of frame, beside the judged answers
 
 
@@ -191,7 +190,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
 
 def signs_note(comparison: Comparison) -> str:
     """Returns the legend of the tables' marks."""
-    return f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
+    return f"+ better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
 
 
 def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = False) -> Table:
@@ -200,7 +199,6 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
     `wide`: with verdicts in words and the number of queries that gained and lost, in place of signs.
     """
     first = comparison.frame.measures[0]
-    places = marks(comparison, first)
     grid = any(comparison.by_arm[arm, first].q is not None for arm in arms)
     last = [Head("verdict"), Head("queries gained / same / lost", count)] if wide else [Head("")]
     columns = [
@@ -214,43 +212,24 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
         moved = "" if base else f"{tests.wins:,} / {tests.ties:,} / {tests.losses:,}"
         verdict = "" if base or isinstance(p, str) else tests.verdict_within(comparison.margin)
         rows.append([
-            comparison.named(arm), _placed(tests.mean, places.get(arm, ""), f"{places.get(arm, ''):<2}"),
-            "baseline" if base else tests.difference, None if base else Interval(tests.low, tests.high, tests.difference),
+            comparison.named(arm), tests.mean, "baseline" if base else tests.difference,
+            None if base else Interval(tests.low, tests.high, tests.difference),
             "" if tests.detectable is None else tests.detectable, p, *([verdict, moved] if wide else [tests.signs]),
         ])  # fmt: skip
     return Table(columns, rows, strong=[comparison.named(comparison.baseline)])
 
 
-def marks(comparison: Comparison, measure: str) -> dict[str, str]:
-    """Returns arm -> `BEST` or `SECOND` by the printed mean of a measure; no second where all are equal."""
-    means = {arm: round(comparison.by_arm[arm, measure].mean, PLACES) for arm in filter(comparison.contends, comparison.arms)}
-    signs = dict(zip(sorted({*means.values()}, reverse=True), (BEST, SECOND), strict=False))
-    return {arm: signs[mean] for arm, mean in means.items() if mean in signs}
-
-
 def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = None) -> Table:
-    """Returns the means of arms by `most` measures, marked."""
+    """Returns the means of arms by `most` measures, with the signs of their tests."""
     measures = comparison.frame.measures[:most]
-    places = {name: marks(comparison, name) for name in measures}
-    rows = [
-        [
-            comparison.named(arm),
-            *(
-                _placed(scores.mean, places[name].get(arm, ""), places[name].get(arm, "") + scores.signs)
-                for name in measures
-                for scores in (comparison.by_arm[arm, name],)
-            ),
-        ]
-        for arm in arms
-    ]
+    rows = []
+    for arm in arms:
+        tests = [comparison.by_arm[arm, name] for name in measures]
+        rows.append([comparison.named(arm), *(Marked(test.mean, test.signs) for test in tests)])
     rest = comparison.frame.measures[len(measures) :]
     note = f"{', '.join(rest)}: see --json and the report" if rest else ""
     strong = [comparison.named(comparison.baseline)]
     return Table([Head("arm"), *(Head(name, figure) for name in measures)], rows, "all measures", note, strong)
-
-
-def _placed(mean: float, rank: str, mark: str) -> Marked:
-    return Marked(mean, mark, {BEST: "best", SECOND: "second"}.get(rank, ""))
 
 
 def slices_table(comparison: Comparison) -> Table:

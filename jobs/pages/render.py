@@ -36,11 +36,10 @@ class Interval(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A value with a mark behind it; `style` is a class of the style sheet: best or second."""
+    """A value with a mark behind it."""
 
     value: Any
     mark: str = ""
-    style: str = ""
 
 
 difference = partial(figure, sign="+")  # returns a difference like '+0.0752'
@@ -139,7 +138,7 @@ class Table:
             for column, cell, axis_of_column in zip(self.columns, row, axes, strict=True):
                 text = column.text(cell)
                 text = text if column.is_text else text.replace("-", "−") if text != "-" else "–"
-                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not text), cell.style]))
+                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not text)]))
                 cells.append(Cell(text, _drawn(column, cell.value, axis_of_column), cell.mark, column.label, kinds))
             yield kind, cells
 

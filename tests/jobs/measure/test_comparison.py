@@ -16,7 +16,7 @@ from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.costs import ArmCost, arm_costs
-from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
+from jobs.pages.comparison import comparison_table, comparison_values
 from tests.support.jobs.run_folders import Row, ablation, arm, ask, write_folder
 from tests.support.jobs.terminals import lines
 
@@ -99,7 +99,6 @@ def test_oracles_are_bounds_and_outside_the_families(compared: Compare) -> None:
     bound = found.by_arm["best of two", "nDCG@10"]
     assert bound.mean > max(found.by_arm[name, "nDCG@10"].mean for name in ("full", "general"))
     assert bound.p_holm is None
-    assert "best of two" not in marks(found, "nDCG@10")
     assert next(line for line in lines(comparison_table(found)) if line.startswith("best of two")).split()[-1] == "bound"
     assert any("bounds of what choosing can bring" in note for note in found.notes)
 
@@ -134,13 +133,13 @@ def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
     assert shown[0] == "nDCG@10 difference 95 % interval seen from p"
     rows = shown[1:6]
     assert [row.startswith(f"{name} {means[name]:.4f}") for row, name in zip(rows, ranked, strict=True)] == [True] * 5
-    assert f"{means[ranked[0]]:.4f}{BEST}" in rows[0]
-    assert f"{means[ranked[1]]:.4f}{SECOND}" in rows[1]
+    assert f"{means[ranked[0]]:.4f}" in rows[0]
+    assert f"{means[ranked[1]]:.4f}" in rows[1]
     base = rows[ranked.index("original")]
     assert base.endswith("baseline - -")
     second = shown.index("all measures nDCG@10 P@5")
     assert shown[second + 1].startswith(ranked[0])
-    assert any(line.startswith(f"{BEST} best, {SECOND} second best; + better, - worse than original") for line in shown)
+    assert any(line.startswith("+ better, - worse than original") for line in shown)
 
 
 def test_a_measure_that_is_zero_throughout_shows_no_equivalence(compared: Compare) -> None:

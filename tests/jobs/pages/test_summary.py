@@ -98,7 +98,7 @@ COLUMNS += [Head("95 % interval", interval), Head("share", percent)]
 TABLE = Table(
     COLUMNS,
     [
-        ["one", 1234, Marked(0.25, "+", "best"), Interval(0.1, 0.4, 0.25), 0.5],
+        ["one", 1234, Marked(0.25, "+"), Interval(0.1, 0.4, 0.25), 0.5],
         ["  part of it", None, math.nan, Interval(math.nan, math.nan, 0.0), ""],
     ],
     note="a note",
@@ -116,7 +116,7 @@ def test_one_table_is_printed_and_on_a_page() -> None:
     assert page.row("s", "one") == ["1,234", "+0.2500+", "+0.1000 to +0.4000", "50.0 %"]
     assert page.row("s", "part of it") == ["–", "–", "–", ""]
     kinds = [attributes.get("class") for tag, attributes in page.tags if tag in {"tr", "td"}]
-    assert {"part", "best", "none"} <= set(kinds)
+    assert {"part", "none"} <= set(kinds)
     assert {attributes["data-label"] for _, attributes in page.tags if "data-label" in attributes} == {
         column.label for column in COLUMNS[1:]
     }
