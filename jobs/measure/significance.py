@@ -35,10 +35,9 @@ def verdict(difference: float, p: float | None, p_equivalent: float | None = Non
 
 
 class Gap(NamedTuple):
-    """One mean difference: its standard error, the ends of its interval at `LEVEL`, and p of the paired t-test."""
+    """One mean difference: the ends of its interval at `LEVEL`, and p of the paired t-test."""
 
     mean: float
-    error: float
     low: float
     high: float
     p: float
@@ -66,7 +65,7 @@ class PairedTest:
     freedom: Floats
 
     def gap(self, index: int) -> Gap:
-        return Gap(*(float(of[index]) for of in (self.mean, self.error, self.low, self.high, self.p)))
+        return Gap(*(float(of[index]) for of in (self.mean, self.low, self.high, self.p)))
 
 
 def gap(differences: Floats, clusters: Numbers, candidates: int = 1) -> Gap:

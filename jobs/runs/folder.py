@@ -194,20 +194,15 @@ def is_run(path: str) -> bool:
 
 
 def _latest_run(storage: Storage) -> Storage:
-    """Returns the run that `latest.json` names, beside this folder (outputs may be moved), or at its path; or `storage`."""
+    """Returns the run that `latest.json` names, which lies beside this folder (outputs may be moved); or `storage`."""
     named = stored_json(storage, "latest.json")
     if not named:
         return storage
-    beside = open_storage(f"{storage.root.rpartition('/')[0]}/{named.get('run_id')}")
-    if beside.get("run.json") is not None:
-        return beside
-    recorded = open_storage(str(named.get("path")))
-    if recorded.get("run.json") is None:
-        raise ConfigError(
-            "run-missing",
-            f"{storage.url('latest.json')}: names {recorded.root}, which holds no run; give the run's folder itself",
-        )
-    return recorded
+    run = open_storage(f"{storage.root.rpartition('/')[0]}/{named.get('run_id')}")
+    if run.get("run.json") is None:
+        what = f"names {run.root}, which holds no run; give the run's folder itself"
+        raise ConfigError("run-missing", f"{storage.url('latest.json')}: {what}")
+    return run
 
 
 def stored_json(storage: Storage, key: str) -> dict[str, Any]:

@@ -42,7 +42,6 @@ class Committed:
     shard: int
     files: dict[str, list[File]]
     counts: dict[str, int]
-    work_seconds: dict[str, float]  # stage -> busy seconds, start-up left out
 
 
 def tally_of(storage: Storage) -> Tally:
@@ -65,8 +64,7 @@ def kept(committed: Iterable[Manifest]) -> tuple[list[Committed], Tally]:
         tally.add(manifest)
         counts = {sys.intern(name): n for name, n in manifest.counts.items()}
         files = {sys.intern(table): files for table, files in manifest.files.items()}
-        work = {sys.intern(stage): seconds for stage, seconds in costs.work_seconds(manifest.spent).items()}
-        shards.append(Committed(manifest.shard, files, counts, work))
+        shards.append(Committed(manifest.shard, files, counts))
     return shards, tally
 
 

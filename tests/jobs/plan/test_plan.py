@@ -84,10 +84,9 @@ def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
 
 
 def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepared) -> None:
-    night = prepared.output.url("small-0123456789ab")
     last = replace(prepared, run_id="small-0123456789ab")
     storage, name = last.storage, prepared.config.name
-    prepared.output.put(f"{name}/latest.json", json.dumps({"path": night}).encode())
+    prepared.output.put(f"{name}/latest.json", json.dumps({"run_id": last.run_id}).encode())
     storage.put("shards.json", json.dumps({"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}).encode())
     made = vars(manifest(0, 10, requests=9, prompt_tokens=1000, reused=1))
     storage.put("commits/000000.json", json.dumps(made).encode())

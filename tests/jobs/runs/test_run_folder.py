@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.costs import QUANTITIES, Totals, work_seconds
+from cluster.costs import QUANTITIES, Totals
 from cluster.run.shards import File, Manifest, Plan, commit, put_plan, read_manifest
 from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
@@ -106,7 +106,6 @@ def test_what_is_kept_is_what_the_manifests_say() -> None:
     manifests = [manifest(number, start=1 + number % 2) for number in range(5)]
     shards, tally = kept(manifests)
     assert [(one.shard, one.files, one.counts) for one in shards] == [(one.shard, one.files, one.counts) for one in manifests]
-    assert [one.work_seconds for one in shards] == [work_seconds(one.spent) for one in manifests]
     assert tally == summed(manifests)
     assert tally.counts == sum((Counter(one.counts) for one in manifests), Counter())
     assert tally.starts == {1, 2}
