@@ -123,7 +123,7 @@ class Truth:
             return settings
         if not self.folder.is_ablation:
             raise ConfigError("argument", f"baseline: {self.folder.storage.root} is a run, which has no arms; leave it out")
-        arms = {name for arm in self.folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
+        arms = {name for arm in self.folder.arms for name in (arm["name"], *(arm.get("also") or ()))}
         if baseline not in arms:
             raise ConfigError("argument", f"baseline {baseline}: {baseline!r} is no arm{nearest(baseline, arms)}")
         return settings.model_copy(update={"baseline": baseline})

@@ -272,7 +272,7 @@ class Ablation(Stored):
     @property
     def arms(self) -> list[str]:
         """The names of its arms; the first one is the config itself."""
-        return [arm["name"] for arm in self.record["ablation"]["arms"]]
+        return [arm["name"] for arm in self._folder.arms]
 
     @cached_property
     def values(self) -> dict[str, Any]:

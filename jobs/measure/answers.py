@@ -27,7 +27,7 @@ from jobs.config.settings import EvaluateSettings
 from jobs.counts import WITHOUT_GOLD
 from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
-from jobs.measure.frame import ANSWERS, Frame, arms_of, frame_of
+from jobs.measure.frame import ANSWERS, Frame, frame_of
 from jobs.measure.judged_rows import asked_queries, counted_keys, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
@@ -91,7 +91,7 @@ def answering(run: RunFolder) -> list[str]:
     """Returns the arms that have an LLM answer, in their order; of a run the one arm `run`, or none."""
     if not run.is_ablation:
         return [RUN] if run.config.answer is not None else []
-    arms = {arm["name"]: arm for arm in arms_of(run)}
+    arms = {arm["name"]: arm for arm in run.arms}
     answers = {name: bool(arm.get("answers")) for name, arm in arms.items()}
     return [name for name, arm in arms.items() if all(answers.get(member) for member in arm.get("members") or (name,))]
 
@@ -155,7 +155,7 @@ def _frame(
     `value_of` returns the values of an answer by its key, arm and text.
     """
     names = answering(run)
-    arms = [arm for arm in arms_of(run) if arm["name"] in names] if run.is_ablation else [{"name": name} for name in names]
+    arms = [arm for arm in run.arms if arm["name"] in names] if run.is_ablation else [{"name": name} for name in names]
     with database(run) as connection:
         cells = MeasuredCells(measures, arms, counted_keys(connection, run, keys), 1)
         answers = wanted_rows(connection, run, ("answers",), ("arm", "text"), "true ORDER BY query_id, arm")

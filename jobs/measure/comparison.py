@@ -16,7 +16,7 @@ from jobs.config.settings import EvaluateSettings
 from jobs.job.measure_checks import check_baseline
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
-from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
+from jobs.measure.frame import JUDGED_LISTS, Frame, measure
 from jobs.measure.judge import judged_relevance
 from jobs.measure.missing_documents import unknown_documents
 from jobs.measure.notes import PART, comparison_notes
@@ -211,15 +211,14 @@ def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
     Raises:
         ConfigError: the baseline is no arm.
     """
-    arms = arms_of(run)
-    names = {arm["name"]: arm["name"] for arm in arms} | {also: arm["name"] for arm in arms for also in arm.get("also") or ()}
+    names = {name: arm["name"] for arm in run.arms for name in (arm["name"], *(arm.get("also") or ()))}
     check_baseline(settings.baseline, names)
     return str(names[settings.baseline])
 
 
 def compare_frame(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
     """Returns the comparison of the arms of a frame, by any measures."""
-    wanted, every = baseline_of(run, settings), {arm["name"]: arm for arm in arms_of(run)}
+    wanted, every = baseline_of(run, settings), {arm["name"]: arm for arm in run.arms}
     arms = {name: arm for name, arm in every.items() if name in frame.arms}
     baseline = wanted if wanted in arms else frame.arms[0]
     without = [name for name in every if name not in arms] if frame.answers else []

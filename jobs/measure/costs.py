@@ -31,7 +31,7 @@ results), `alone_...` what no other arm needs. `seconds` are those of workers. `
 
 def arm_costs(run: RunFolder, prices: Prices | None) -> list[ArmCost]:
     """Returns the cost of each arm but oracles, in the order of the ablation; without `prices` there are no USD."""
-    arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
+    arms = [arm["name"] for arm in run.arms if not arm["members"]]
     billed = None if prices is None else run.bill(prices)
     costs = []
     for arm, needs in arm_needs(run.counts, arms).items():
@@ -75,7 +75,7 @@ def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
 
 def gate_savings(run: RunFolder, prices: Prices | None) -> dict[str, GateSaving]:
     """Returns arm -> the savings of its gate, of the arms of an ablation that have one."""
-    arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
+    arms = [arm["name"] for arm in run.arms if not arm["members"]]
     counts, billed, savings = by_arm(run.counts, arms), None if prices is None else run.bill(prices), {}
     for arm, needs in arm_needs(run.counts, arms).items():
         requests = [need for need in needs.whole if need.quantity == "requests"]

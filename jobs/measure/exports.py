@@ -200,7 +200,7 @@ def run_tags(arms: Iterable[str]) -> dict[str, str]:
 def _chosen(run: RunFolder, frame: Frame, places: Sequence[int]) -> pa.Table:
     """Returns the rows (arm, place, member): for each arm that chooses, the first member with the arm's values of that key."""
     number, rows = {arm: place for place, arm in enumerate(frame.arms)}, []
-    for record in run.record.get("ablation", {}).get("arms", ()):
+    for record in run.arms:
         arm, members = record["name"], [member for member in record.get("members") or () if member in number]
         if arm not in number or not members:
             continue
@@ -248,7 +248,7 @@ def write_answers(path: str, run: RunFolder, arm: str | None, gold: GoldAnswers 
 def _arm(run: RunFolder, arm: str | None) -> str:
     if arm is not None and not run.is_ablation:
         raise ConfigError("argument", f"--arm {arm}: {run.storage.root} is a run, which has no arms; leave it out")
-    choosing = {one["name"] for one in run.record.get("ablation", {}).get("arms", ()) if one.get("members")}
+    choosing = {one["name"] for one in run.arms if one.get("members")}
     arms = [name for name in answering(run) if name not in choosing]  # which have no answers of their own
     if not arms:
         what = f"{run.storage.root}: no LLM answers, so there are no answers to write"

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from cluster.errors import ConfigError
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cut_from
 from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest_rank, depths
@@ -198,21 +197,6 @@ class Frame:
         return (sums / np.bincount(self.query)).reshape(arms, measures, self.distinct)
 
 
-def arms_of(run: RunFolder) -> list[dict[str, Any]]:
-    """Returns the arms of an ablation that are compared, as `run.json` has them.
-
-    Raises:
-        ConfigError: the folder is that of a run.
-    """
-    try:
-        arms: list[dict[str, Any]] = run.record["ablation"]["arms"]
-    except KeyError:
-        raise ConfigError(
-            "run-missing", f"{run.storage.root}: is a run, which has no arms; give an ablation's folder"
-        ) from None
-    return arms
-
-
 def measure(
     run: RunFolder,
     judgements: Judgements,
@@ -236,7 +220,7 @@ def measure(
     cuts = {RUN: judged_rows.own_cuts(run)} | ({ORIGINAL: {}} if alone else {})
     ends = {name: min(run.config.results, cut_from(run.config, own)) for name, own in cuts.items()}
     own: list[dict[str, Any]] = [{"name": name, "cut_from": end} for name, end in ends.items()]
-    arms = arms_of(run) if run.is_ablation else own
+    arms = run.arms or own
     with database(run) as connection:
         cells = MeasuredCells(names, arms, counted_keys(connection, run, judgements), deepest_rank(names))
         lists = judged_rows.wanted_rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")

@@ -128,7 +128,7 @@ def closing_page(ablation: ComparedArms) -> RenderableType:
 
 def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
     folder = ablation.folder
-    arms = folder.record["ablation"]["arms"]
+    arms = folder.arms
     over = f"over {folder.plan.counts['queries']:,} distinct queries"
     if not folder.finished:
         over += f"; {folder.counts['queries']:,} committed{covered_words(folder.plan, folder.counts)}"
@@ -157,7 +157,7 @@ def closing_values(ablation: ComparedArms) -> dict[str, Any]:
     values = {
         "run_id": ablation.folder.record["run_id"],
         "folder": ablation.folder.storage.root,
-        "arms": ablation.folder.record["ablation"]["arms"],
+        "arms": ablation.folder.arms,
         "work": ablation.saving._asdict(),
         "guards": arm_guards(ablation.folder),
         "costs": ablation.costs,
@@ -171,7 +171,7 @@ def closing_values(ablation: ComparedArms) -> dict[str, Any]:
 
 def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
-    arms = [arm["name"] for arm in folder.record["ablation"]["arms"]]
+    arms = [arm["name"] for arm in folder.arms]
     guards = {arm: found_by_guards(own) for arm, own in by_arm(folder.counts, arms).items()}
     return {arm: {guard.name: guard.total for guard in own} for arm, own in guards.items() if own}
 
@@ -207,7 +207,7 @@ def _sections(ablation: ComparedArms, texts: bool) -> Iterator[Section | None]:
 
 
 def _verdict(ablation: ComparedArms) -> Section:
-    arms, run, lists = ablation.folder.record["ablation"]["arms"], ablation.folder, ablation.known
+    arms, run, lists = ablation.folder.arms, ablation.folder, ablation.known
     tiles = [Tile("arms", count(len(arms)), f"over {count(run.counts['queries'])} queries")]
     if ablation.usd is not None:
         tiles.append(Tile("cost of all arms together", money(ablation.usd)))

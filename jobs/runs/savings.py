@@ -69,7 +69,7 @@ class Saving(NamedTuple):
 def saved(run: RunFolder) -> Saving:
     """Returns the savings of an ablation's committed shards."""
     naive, executed, reused = (dict.fromkeys(QUANTITIES, 0) for _ in range(3))
-    arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
+    arms = [arm["name"] for arm in run.arms]
     for needs in arm_needs(run.counts, arms).values():
         for need in needs.whole:
             naive[need.quantity] += need.amount

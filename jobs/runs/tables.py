@@ -131,7 +131,7 @@ def searched_rewrites(
     """Returns query_id -> rows of rewrites/, by strategy and position; of an arm those that it searches."""
     rewrites: dict[str, list[dict[str, Any]]] = {}
     given, own = dict[str, Any](ids=ids), ""
-    for described in (one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm):
+    for described in (one for one in run.arms if one["name"] == arm):
         own = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
         given |= {"arm": described.get("rewrites_of") or arm, "strategies": list(described.get("strategies", ()))}
     create_views(connection, run, ["rewrites"])

@@ -17,7 +17,6 @@ from jobs.__main__ import main
 from jobs.config.settings import EvaluateSettings
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure import judged_rows
-from jobs.measure.comparison import compare
 from jobs.measure.evaluate import evaluate
 from jobs.measure.exports import LONG, run_tags, write_tables, write_trec
 from jobs.measure.frame import measure
@@ -198,10 +197,3 @@ def test_hostile_document_ids(tmp_path: Path) -> None:
     grades = {"Q0": {"d\0a": 1, "": 1, "d 1": -3}}
     frame = measure(ablation(tmp_path, ARMS, lists, FRAME_QUERIES), Judgements("", grades), ["RR", "P@3", "Judged@3"])
     assert frame.values[0, :, 0].tolist() == pytest.approx([1 / 2, 1 / 3, 2 / 3])
-
-
-def test_a_run_is_no_ablation(tmp_path: Path) -> None:
-    run = ablation(tmp_path, ARMS, LISTS, FRAME_QUERIES)
-    del run.record["ablation"]
-    with pytest.raises(ConfigError, match="is a run, which has no arms; give an ablation's folder"):
-        compare(run, Judgements("", FRAME_GRADES), run.config.evaluate)
