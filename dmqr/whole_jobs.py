@@ -236,7 +236,7 @@ def ablate(
         with job.tolerating(folder, "the ablation is finished, the comparison of its arms failed"):
             arms = compared(folder, truth.judgements, truth.settings(measures), prices, truth.gold)
         if arms is None:  # at least what the arms have made and cost
-            arms = compared(folder, None, prepared.config.evaluate, prices, by_judge=False)
+            arms = compared(folder, None, None, prices)
         display.phase("writing the report")
         with job.tolerating(folder, "the report was not written"):
             write_pages(arms, texts=prepared.config.report.texts)

@@ -178,12 +178,7 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
 
 
 def comparisons(
-    run: RunFolder,
-    judgements: Judgements | None,
-    settings: EvaluateSettings,
-    gold: GoldAnswers | None,
-    *,
-    by_judge: bool = True,
+    run: RunFolder, judgements: Judgements | None, settings: EvaluateSettings, gold: GoldAnswers | None
 ) -> list[Comparison]:
     """Returns the comparisons of an ablation's arms: by the lists, by gold answers, and by what a judge says.
 
@@ -194,10 +189,10 @@ def comparisons(
     if gold is not None and answering(run):
         compared.append(compare_frame(run, answer_frame(run, gold), settings))
     by_people = judgements is not None and judgements.judge is None
-    if by_judge and by_people and (graded := judged_relevance(run)) is not None:
+    if by_people and (graded := judged_relevance(run)) is not None:
         judged = compare(run, graded, settings.model_copy(update={"measures": graded.measures(settings.measures)}))
         compared.append(replace(judged, frame=replace(judged.frame, kind=JUDGED_LISTS)))
-    return compared + [compare_frame(run, frame, settings) for frame in (judged_answer_frames(run) if by_judge else ())]
+    return compared + [compare_frame(run, frame, settings) for frame in judged_answer_frames(run)]
 
 
 def margin_of(settings: EvaluateSettings, kind: str) -> float:

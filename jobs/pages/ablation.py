@@ -29,14 +29,14 @@ from jobs.measure.significance import TIE
 from jobs.measure.strategies import TOP, Funnel, Worth, funnel, worth
 from jobs.pages.charts import Point, scatter
 from jobs.pages.comparison import Comparisons, arms_table, comparison_values, means_table, signs_note, slices_table
-from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, difference, write_page
+from jobs.pages.render import Chart, Head, Notes, Section, Table, Tile, Tiles, difference, write_page
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import spending_rows
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.savings import GateSaving, Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.tally import covered_words
-from jobs.terminal.formats import count, duration, figure, known, money, percent, sentence
+from jobs.terminal.formats import count, duration, figure, known, money, p_words, percent, sentence
 from jobs.terminal.tables import facts
 
 PER_QUERY = "per_query.parquet"
@@ -85,19 +85,16 @@ class ComparedArms:
 def compared(
     folder: RunFolder,
     judgements: Judgements | None,
-    settings: EvaluateSettings,
+    settings: EvaluateSettings | None,
     prices: Prices | None,
     gold: GoldAnswers | None = None,
-    *,
-    by_judge: bool = True,
 ) -> ComparedArms:
-    """Returns the measures of an ablation's arms; `by_judge`: also those of a judge of answers, where there is one."""
-    compared = Comparisons(comparisons(folder, judgements, settings, gold, by_judge=by_judge))
+    """Returns the costs and measures of an ablation's arms; without `settings` nothing is measured."""
     return ComparedArms(
         folder,
         prices,
         saved(folder),
-        compared,
+        Comparisons(() if settings is None else comparisons(folder, judgements, settings, gold)),
         # a judge grades the results alone, so it knows nothing of what was lost on the way
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder),
@@ -211,11 +208,6 @@ def _verdict(ablation: ComparedArms) -> Section:
     tiles = [Tile("arms", count(len(arms)), f"over {count(run.counts['queries'])} queries")]
     if ablation.usd is not None:
         tiles.append(Tile("cost of all arms together", money(ablation.usd)))
-    naive, executed = ablation.saving.naive, ablation.saving.executed
-    for name, alone in naive.items():
-        if alone and name in executed:
-            title = f"{name.replace('_', ' ')} that were made"
-            tiles.append(Tile(title, count(executed[name]), f"arms on their own: {count(alone)}"))
     text = "Nothing is measured." if lists is None else f"There is no arm to compare with {lists.baseline}."
     if lists is not None and (best := lists.leader) is not None:
         leader, base, first = lists.by_arm[best, lists.first], lists.baseline, lists.first
@@ -226,7 +218,7 @@ def _verdict(ablation: ComparedArms) -> Section:
         known = {"better": f"is better than {base}", "worse": f"is worse than {base}", "equivalent": f"is equivalent to {base}"}
         named = known.get(leader.verdict, f"does not clearly differ from {base}")
         limit, p = leader.verdict_within(lists.margin).removeprefix(leader.verdict), leader.corrected
-        corrected = "" if p is None else ", corrected p " + ("below .001" if p < 0.001 else f"{p:.3f}")
+        corrected = "" if p is None else f", corrected p {p_words(p)}"
         text = f"The best arm, {best}, {named}{limit}: "
         text += f"{first} {figure(lists.by_arm[base, first].mean)} → {figure(leader.mean)}{corrected}."
     return Section("verdict", "", text, [Notes(_notices(ablation), warns=True), Tiles(tiles)])
@@ -364,7 +356,7 @@ def _queries(comparison: Comparison, texts: bool) -> Section | None:
     listed = [n for n in order[:MOST_QUERIES] if moved[n] > 0] + [n for n in order[-MOST_QUERIES:] if moved[n] < 0]
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     names = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
-    rows = [[names[n], float(before[n]), float(after[n]), Marked(float(moved[n]))] for n in listed]
+    rows = [[names[n], float(before[n]), float(after[n]), float(moved[n])] for n in listed]
     columns = [Head("query"), Head(base, figure), Head(best, figure), Head("difference", difference)]
     gained, lost = int((moved > 0).sum()), int((moved < 0).sum())
     stay = len(moved) - gained - lost

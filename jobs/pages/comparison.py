@@ -17,10 +17,10 @@ from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.measures import title
 from jobs.measure.notes import EXPLAINED, HEADINGS, INTERVAL, table_notes
 from jobs.measure.significance import ALPHA, SIGNS
-from jobs.pages.render import Head, Interval, Marked, Table, difference, interval, probability
+from jobs.pages.render import Head, Interval, Marked, Table, difference, interval
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
-from jobs.terminal.formats import count, figure, known, printable
+from jobs.terminal.formats import count, figure, known, p_words, printable
 
 MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table there
@@ -203,7 +203,7 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
     last = [Head("verdict"), Head("queries gained / same / lost", count)] if wide else [Head("")]
     columns = [
         Head("arm" if wide else ""), Head(first, figure), Head("difference", difference),
-        Head(INTERVAL, interval), Head("seen from", figure), Head("p or q" if grid else "p", probability), *last,
+        Head(INTERVAL, interval), Head("seen from", figure), Head("p or q" if grid else "p", p_words), *last,
     ]  # fmt: skip
     rows = []
     for arm in arms:
@@ -320,4 +320,4 @@ def _arms(joined: Joined, measure: str) -> Table:
         moved = ["baseline", None] if base else [over.difference, Interval(over.low, over.high, over.difference)]
         rows.append([arm, *means, *moved, over.corrected])
     columns = [Head("arm"), *(Head(name or "mean", figure) for name in shown), Head("difference", difference)]
-    return Table([*columns, Head("95 % interval", interval), Head("p or q", probability)], rows, measure)
+    return Table([*columns, Head("95 % interval", interval), Head("p or q", p_words)], rows, measure)

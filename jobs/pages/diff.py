@@ -129,20 +129,8 @@ def _quality(paired: Paired) -> Parts:
         return [f"warning: {paired.warning}"]
     rows = []
     for name, measure in paired.measures.items():
-        sign = SIGNS.get(measure.verdict, "")
-        rows.append(
-            [
-                title(name),
-                measure.a,
-                measure.b,
-                measure.difference,
-                drawn(measure),
-                measure.p,
-                sign,
-                measure.better,
-                measure.worse,
-            ]
-        )
+        tested = [measure.difference, drawn(measure), measure.p, SIGNS.get(measure.verdict, "")]
+        rows.append([title(name), measure.a, measure.b, *tested, measure.better, measure.worse])
     heads = [Head(""), Head("A", figure), Head("B", figure), Head("difference", difference), Head(INTERVAL, interval)]
     heads += [Head("p", p_words), Head(""), Head("better", count), Head("worse", count)]
     parts: Parts = [Table(heads, rows).terminal(), "\n".join(_notes(paired))]

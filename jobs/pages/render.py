@@ -50,11 +50,6 @@ def interval(value: Interval) -> str:
     return f"{figure(value.low, '+')} to {figure(value.high, '+')}"
 
 
-def probability(value: float) -> str:
-    """Returns '0.0123' or '<.0001'."""
-    return "<.0001" if value < 0.0001 else f"{value:.4f}"
-
-
 class Head(NamedTuple):
     """A column: its label with the unit, and the format of its values: texts are aligned to the left, `percent` has a bar."""
 

@@ -147,7 +147,7 @@ def test_a_measure_that_is_zero_throughout_shows_no_equivalence(compared: Compar
     assert {one.mean for one in found.differences} == {0}
     assert all(math.isnan(one.p_equivalent) for one in found.differences if one.arm != one.baseline)
     assert {line.split()[-1] for line in lines(comparison_table(found))[1:6]} == {
-        "1.0000",
+        "1.000",
         "-",
     }  # no "="
 
