@@ -18,7 +18,7 @@ from jobs.pages.render import Code, Head, Section, Table, render
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import TIMES, node_time
 from jobs.runs.tables import database
-from jobs.terminal.formats import count, duration, masked, percent, size
+from jobs.terminal.formats import count, duration, masked, percent
 
 BUSY = 0.5  # of their ready time: workers that work more than that are what others wait for
 
@@ -107,17 +107,8 @@ def moment(began: str) -> str:
 
 def configuration(run: RunFolder) -> Section:
     """Returns the folded section on what a run was given."""
-    record, plan = run.record, run.plan
-    inputs = [f"{file['path']} ({size(file['size'])})" for file in masked(plan.inputs)[:5]]
-    rows = [
-        ("folder", masked(run.storage.root)),
-        ("config file", record.get("config_file") or "-"),
-        ("fingerprint", record["run_id"].rpartition("-")[2]),
-        ("shards", f"{len(run.manifests):,} of {len(plan.shards):,} committed, of {plan.shard_size:,} queries"),
-        ("log files", f"{len(plan.inputs):,}: {', '.join(inputs)}{', …' * (len(plan.inputs) > 5)}"),
-    ]
-    versions = {name: version or "not installed" for name, version in record["versions"].items()}
-    texts = masked({"Config": record["config"], "Indexes": record["indexes"], "Versions": versions})
+    versions = {name: version or "not installed" for name, version in run.record["versions"].items()}
+    texts = masked({"Config": run.record["config"], "Indexes": run.record["indexes"], "Versions": versions})
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100}
     parts = [Code(name, yaml.safe_dump(values, **options)) for name, values in texts.items()]
-    return Section("config", "Configuration", parts=[Table([Head(""), Head("")], rows), *parts], folded=True)
+    return Section("config", "Configuration", parts=parts, folded=True)
