@@ -192,12 +192,7 @@ class Stored(Result):
         return pa.concat_tables(parts)
 
     def relation(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Returns a table as a DuckDB relation, which reads the files when it is used.
-
-        Args:
-            name: of the table.
-            connection: of DuckDB; None: a new one, which also reads s3://.
-        """
+        """Returns a table as a DuckDB relation, which reads the files when it is used; by default of a new connection."""
         from cluster.storage.s3_duckdb import open_duckdb
 
         return (connection or open_duckdb()).read_parquet(self._files(name), hive_partitioning=False)

@@ -40,13 +40,10 @@ _GIVE = "give a YAML file like configs/quickstart.yaml"
 def given_config(
     source: ConfigSource, settings: Mapping[str, Any], date: str | None = None, label: str | None = None
 ) -> tuple[Config, str]:
-    """Returns a checked config, and the path of its file.
+    """Returns a checked config, and the path of its file; date and label are as of `load_config`.
 
-    Args:
-        source: a YAML file's path, what such a file would hold, or a config.
-        settings: overrides: key, like `fuse.k`, or `fuse__k` as Python spells keywords -> value.
-        date: as of `load_config`.
-        label: as of `load_config`.
+    `source`: a YAML file's path, what such a file would hold, or a config. `settings`: overrides, key -> value, like `fuse.k`,
+    or `fuse__k` as Python spells keywords.
     """
     overrides = {key.replace("__", "."): _plain(value) for key, value in settings.items()}
     if isinstance(source, str | os.PathLike):
