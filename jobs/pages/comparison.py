@@ -17,7 +17,7 @@ from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.measures import title
 from jobs.measure.notes import EXPLAINED, HEADINGS, INTERVAL, table_notes
 from jobs.measure.significance import ALPHA, SIGNS
-from jobs.pages.render import Head, Interval, Marked, Table, difference, interval
+from jobs.pages.render import Head, Interval, Table, difference, interval
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import count, figure, known, p_words, printable
@@ -225,7 +225,7 @@ def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = 
     rows = []
     for arm in arms:
         tests = [comparison.by_arm[arm, name] for name in measures]
-        rows.append([comparison.named(arm), *(Marked(test.mean, test.signs) for test in tests)])
+        rows.append([comparison.named(arm), *(f"{figure(test.mean)}{test.signs:1}" for test in tests)])
     rest = comparison.frame.measures[len(measures) :]
     note = f"{', '.join(rest)}: see --json and the report" if rest else ""
     strong = [comparison.named(comparison.baseline)]
@@ -240,7 +240,7 @@ def slices_table(comparison: Comparison) -> Table:
     base = comparison.baseline
     rows = [
         [
-            f"{part.name}: {part.value}", Marked(part.keys, "?" if part.few else " "), part.means[base][0], part.means[arm][0],
+            f"{part.name}: {part.value}", f"{part.keys:,}{'?' if part.few else ' '}", part.means[base][0], part.means[arm][0],
             part.means[arm][1],
         ]
         for part in comparison.slices
@@ -316,7 +316,7 @@ def _arms(joined: Joined, measure: str) -> Table:
     rows = []
     for arm, by_set in sorted(by_arm.items(), key=lambda item: -item[1][None].mean):
         over, base = by_set[None], arm == joined.baseline
-        means = [Marked(by_set[name].mean, "" if base else by_set[name].sign) for name in shown]
+        means = [f"{figure(by_set[name].mean)}{'' if base else by_set[name].sign:1}" for name in shown]
         moved = ["baseline", None] if base else [over.difference, Interval(over.low, over.high, over.difference)]
         rows.append([arm, *means, *moved, over.corrected])
     columns = [Head("arm"), *(Head(name or "mean", figure) for name in shown), Head("difference", difference)]

@@ -35,13 +35,6 @@ class Interval(NamedTuple):
     at: float
 
 
-class Marked(NamedTuple):
-    """A value with a mark behind it."""
-
-    value: Any
-    mark: str = ""
-
-
 difference = partial(figure, sign="+")  # returns a difference like '+0.0752'
 
 
@@ -62,18 +55,16 @@ class Head(NamedTuple):
 
     def text(self, value: Any) -> str:
         """Returns a value as shown: texts unchanged, '-' for unknown values."""
-        value = _marked(value).value
         if value is None or value == "" or any(isinstance(of, float) and math.isnan(of) for of in (value, *_ends(value))):
             return "" if value == "" else "-"
         return value if isinstance(value, str) else self.show(value)
 
 
 class Cell(NamedTuple):
-    """A cell of a page: text, drawing, mark, label of its column, and classes of the style sheet."""
+    """A cell of a page: text, drawing, label of its column, and classes of the style sheet."""
 
     text: str
     drawn: Markup
-    mark: str
     label: str
     kind: str
 
@@ -104,11 +95,8 @@ class Table:
             options |= {} if number else {"style": "bold", "max_width": first, "ratio": 1 if least else None}
             label = column.label if number or not self.title else self.title
             table.add_column(Text(plain(label)), no_wrap=not column.is_text, **options)
-        rows = [list(map(_marked, row)) for row in self.rows]
-        widths = [max((len(row[place].mark) for row in rows), default=0) for place in range(len(self.columns))]
-        for row in rows:
-            cells = zip(self.columns, row, widths, strict=True)
-            texts = [printable(column.text(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
+        for row in self.rows:
+            texts = [printable(column.text(value)) for column, value in zip(self.columns, row, strict=True)]
             texts[0] = "\n".join(re.findall(rf".{{1,{first}}}(?:(?<=[+ ])|$)|.{{1,{first}}}", texts[0])) if first else texts[0]
             table.add_row(*map(Text, texts))
         return table
@@ -121,25 +109,20 @@ class Table:
 
     def cells(self) -> Iterator[tuple[str, list[Cell]]]:
         """Yields the rows of a page: a class of the style sheet, and the cells."""
-        rows = [list(map(_marked, row)) for row in self.rows]
         axes: list[Axis | None] = []
         for number, column in enumerate(self.columns):
-            ends = [end for row in rows for end in _ends(row[number].value) if math.isfinite(end)]
+            ends = [end for row in self.rows for end in _ends(row[number]) if math.isfinite(end)]
             axes.append(axis(ends, 0.0, 100.0, zero=True) if ends and column.show is interval else None)
-        for row in rows:
-            first = str(row[0].value)
+        for row in self.rows:
+            first = str(row[0])
             kind = "part" if first.startswith("  ") else "strong" if first in self.strong else ""
             cells = []
-            for column, cell, axis_of_column in zip(self.columns, row, axes, strict=True):
-                text = column.text(cell)
+            for column, value, axis_of_column in zip(self.columns, row, axes, strict=True):
+                text = column.text(value)
                 text = text if column.is_text else text.replace("-", "−") if text != "-" else "–"
                 kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not text)]))
-                cells.append(Cell(text, _drawn(column, cell.value, axis_of_column), cell.mark, column.label, kinds))
+                cells.append(Cell(text, _drawn(column, value, axis_of_column), column.label, kinds))
             yield kind, cells
-
-
-def _marked(value: Any) -> Marked:
-    return value if isinstance(value, Marked) else Marked(value)
 
 
 def _ends(value: Any) -> Sequence[float]:

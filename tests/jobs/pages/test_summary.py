@@ -14,7 +14,7 @@ from jobs.chain.drift import DRIFT
 from jobs.measure.evaluate import Evaluation
 from jobs.pages.charts import Point, axis, scatter
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
-from jobs.pages.render import Head, Interval, Marked, Section, Table, difference, interval, render
+from jobs.pages.render import Head, Interval, Section, Table, difference, interval, render
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import count, percent
@@ -98,7 +98,7 @@ COLUMNS += [Head("95 % interval", interval), Head("share", percent)]
 TABLE = Table(
     COLUMNS,
     [
-        ["one", 1234, Marked(0.25, "+"), Interval(0.1, 0.4, 0.25), 0.5],
+        ["one", 1234, "+0.2500+", Interval(0.1, 0.4, 0.25), 0.5],
         ["  part of it", None, math.nan, Interval(math.nan, math.nan, 0.0), ""],
     ],
     note="a note",
