@@ -92,7 +92,8 @@ def scatter(points: Sequence[Point], across: str, up: str, label: Callable[[floa
             parts.append(
                 _text("label", at[0], at[1], point.label, "start" if at[0] < 40 else "end" if at[0] > 70 else "middle")
             )
-    return _drawing(parts, f"{up} by {across} of {len(points)} arms")
+    box = '<svg width="100%" height="{:.0f}" role="img" aria-label="{}">{}</svg>'
+    return Markup(box).format(HEIGHT, shown(f"{up} by {across} of {len(points)} arms"), Markup("").join(parts))
 
 
 def _grid(x: Axis, y: Axis, label: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
@@ -114,8 +115,3 @@ def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
 def _text(kind: str, x: float, y: float, text: str, anchor: str) -> Markup:
     element = Markup('<text class="{}" x="{:.2f}%" y="{:.1f}" text-anchor="{}">{}</text>')
     return element.format(kind, x, y, anchor, shown(text, 60))
-
-
-def _drawing(parts: Iterable[Markup], title: str) -> Markup:
-    box = '<svg width="100%" height="{:.0f}" role="img" aria-label="{}">{}</svg>'
-    return Markup(box).format(HEIGHT, shown(title), Markup("").join(parts))

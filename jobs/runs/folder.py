@@ -132,11 +132,6 @@ class RunFolder:
         return {one["name"]: one for one in self.rewriter.get("requests", ())}
 
     @property
-    def own_reranker(self) -> str | None:
-        """Returns the reranker of the config itself in an ablation, a value of `scores.reranker`; None: it has none."""
-        return self.arms[0].get("reranker")  # the first arm is the config itself
-
-    @property
     def arms(self) -> list[dict[str, Any]]:
         """Returns the records of an ablation's arms; a run has none."""
         return list(self.record.get("ablation", {}).get("arms", ()))

@@ -177,7 +177,7 @@ def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts
     Lists of refined queries are left out: `fuse` weighs the lists before further rounds.
     """
     connection.execute("CREATE TEMP TABLE scored (query_id VARCHAR, doc_id VARCHAR, reranked DOUBLE)")
-    mine = run.own_reranker if run.is_ablation else None
+    mine = run.arms[0].get("reranker") if run.is_ablation else None  # the first arm is the config itself
     if run.config.rerank.kind != "none" and bool(mine) == run.is_ablation:
         own = "true" if mine is None else f"reranker = {text_literal(mine)}"
         connection.execute(
