@@ -42,7 +42,6 @@ class Joined:
     kind: str
     baseline: str
     sets: Mapping[str, Comparison]
-    arms: tuple[str, ...]
     measures: tuple[str, ...]
     rows: tuple[JoinedArm, ...]
     notes: tuple[str, ...]
@@ -100,7 +99,7 @@ def _joined(kind: str, sets: Mapping[str, Comparison]) -> Joined:
         notes += [f"left out, since not all ablations have these {what}: {and_more(left_out)}"] * bool(left_out)
     notes += [f"{name}: {note}" for name, one in sets.items() for note in one.frame.left_out]
     rows = [row for measure in measures for row in _rows(sets, arms, measure, baseline, first.families)]
-    return Joined(kind, baseline, sets, arms, measures, tuple(rows), tuple(notes))
+    return Joined(kind, baseline, sets, measures, tuple(rows), tuple(notes))
 
 
 def _one_of(values: Mapping[str, str], subject: str, remedy: str) -> str:

@@ -299,9 +299,8 @@ def joined_tables(joined: Sequence[Joined]) -> RenderableType:
         parts += [Text("\n" * bool(parts) + HEADINGS[joined_set.kind], style="bold")] if len(joined) > 1 else []
         tables = [_arms(joined_set, measure) for measure in joined_set.measures]
         parts += [table.terminal(WIDTH, ARM_WIDTH) for table in tables]
-        notes = [
-            f"+ better, - worse than {joined_set.baseline} (p or q < {ALPHA}: of a set its own, of the mean that over sets)"
-        ]
+        families = f"p or q < {ALPHA}: of a set its own, of the mean that over sets"
+        notes = [f"+ better, - worse than {joined_set.baseline} ({families})"]
         notes += [f"not all sets are shown: --json has all {len(joined_set.sets):,}"] * (len(joined_set.sets) > MOST_SETS)
         parts.append(Text(printable("\n".join([*notes, *joined_set.notes]))))
     return Group(*parts)
@@ -320,4 +319,4 @@ def _arms(joined: Joined, measure: str) -> Table:
         moved = ["baseline", None] if base else [over.difference, Interval(over.low, over.high, over.difference)]
         rows.append([arm, *means, *moved, over.corrected])
     columns = [Head("arm"), *(Head(name or "mean", figure) for name in shown), Head("difference", difference)]
-    return Table([*columns, Head("95 % interval", interval), Head("p or q", p_words)], rows, measure)
+    return Table([*columns, Head(INTERVAL, interval), Head("p or q", p_words)], rows, measure)
