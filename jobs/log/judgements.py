@@ -1,9 +1,7 @@
 """Readers of relevance judgements (qrels) and gold answers: of log rows, or of queries, for every log that has them."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -48,12 +46,6 @@ class Judgements(NamedTuple):
     def least(self) -> int:
         """Returns the lowest grade of a relevant document: of people 1, of a judge its own."""
         return 1 if self.judge is None else self.judge.relevant
-
-    @property
-    def digest(self) -> str:
-        """Returns the digest of these judgements: 16 hex digits, whatever the order of the lines."""
-        rows = sorted((key, doc_id, grade) for key, documents in self.grades.items() for doc_id, grade in documents.items())
-        return sha256(json.dumps([self.key, rows], ensure_ascii=False).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def measures(self, named: Sequence[str]) -> list[str]:
         """Returns the measures to use: the named ones, of a judge its own."""

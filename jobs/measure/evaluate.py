@@ -31,7 +31,6 @@ class Evaluation:
     """Its arms are the results and, where its lists were kept and searched alone, the original. These lists are fused and not
     reranked, so they are not the paper's OQR where the results are reranked: documents that only they have were not scored."""
     config: Config
-    judgements: str | None = None  # what tells the judgements from others (`Judgements.digest`)
 
     @property
     def has_original(self) -> bool:
@@ -91,7 +90,6 @@ class Evaluation:
         }
         values = {
             "key": frame.key,
-            "judgements": self.judgements,
             **({} if frame.judge is None else {"judged_by": frame.judge.model}),
             **frame.counted,
             "without_results": int(frame.failed[0]),
@@ -110,7 +108,7 @@ class Evaluation:
 def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None) -> Evaluation:
     """Returns the measures of a run's committed results; those of its config by default."""
     frame = replace(measure(run, judgements, measures), unknown=unknown_documents(run, judgements))
-    return Evaluation(frame, run.config, judgements.digest)
+    return Evaluation(frame, run.config)
 
 
 def answer_notes(frame: Frame) -> list[str]:
