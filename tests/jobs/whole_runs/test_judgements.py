@@ -3,7 +3,6 @@
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from jobs.__main__ import main
 from jobs.measure.comparison import compare
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.evaluate import evaluate
-from jobs.measure.judge import judge_models, judged_relevance
+from jobs.measure.judge import judged_relevance
 from jobs.pages.comparison import comparison_values
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
@@ -78,11 +77,6 @@ def test_try_shows_the_grades(job: str, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["try", job, QUERIES[0], "--json"]) == 0
     (trial,) = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in trial["judgements"]] == ["relevance"] * 3
-
-
-def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
-    spent = {"judge": {"relevance@claude-3-5-sonnet@20240620": {"requests": 1}, "start_up.load@": {"seconds": 1}}}
-    assert judge_models(SimpleNamespace(spent=spent, tables={})) == ["claude-3-5-sonnet@20240620"]  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
