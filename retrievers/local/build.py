@@ -92,7 +92,6 @@ class Elsewhere(NamedTuple):
 class FolderBuild:
     """An index in a folder; `retrievers.corpora.builds.IndexBuild`."""
 
-
     def __init__(self, folder: str, fields: IndexFields) -> None:
         self.name = self.location = self.folder = folder
         self._fields = fields

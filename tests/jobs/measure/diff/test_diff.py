@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from jobs.measure.diff.diff import Change, Cost, changes, diff, diff_values
 from jobs.measure.diff.quality import judge_of_both
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
-from jobs.runs.sums import Selected, selected_by_type
+from jobs.runs.sums import Selected, selected
 from jobs.runs.tables import database
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
@@ -244,34 +243,24 @@ CHOSEN = [
 ]
 
 
-def test_types_and_strategies_of_any_name_are_told_apart() -> None:
-    counts = {"selections/a/b/2": 3, "selections/a/0": 1, "selected/a/b/x": 3, "selected/a/x": 0}
-    found = selected_by_type(counts, ["x"])
-    assert list(found) == ["a/b", "a"]
-    assert found["a/b"] == Selected(Counter(x=3), Counter({2: 3}))
-    assert (found["a/b"] + found["a"]).numbers == Counter({2: 3, 0: 1})
+def test_what_was_selected_is_of_queries_of_all_types() -> None:
+    counts = {"selections/a/b/2": 3, "selections/a/0": 1, "selected/a/b/x": 3, "selected/a/x": 1}
+    assert selected(counts, ["x"]) == Selected({"x": 4}, 4)
 
 
-def test_what_only_one_run_selected_is_shown_as_such(side: Side) -> None:
+def test_texts_of_strategies_that_only_one_run_selected_are_shown(side: Side) -> None:
     every = [Query(one.name, dict.fromkeys(POOL, "text"), hits=HITS) for one in CHOSEN]
     pair = side("a", every, POOL), side("b", CHOSEN, POOL, select="adaptive")
     found = moves(*pair, 10)
-    by = {one.strategy: one for one in found.strategies}
-    assert {name: (by[name].selected_a, by[name].selected_b) for name in POOL} == {
-        "keyword": (Share(2, 2), Share(0, 0)), FUSION: (Share(1, 1), Share(0, 0)), "hyde": (Share(2, 2), Share(0, 0)),
-    }  # fmt: skip
-    bravo = next(one for one in found.listed if one.query == "bravo")
-    assert bravo.selected == {"keyword": "A"}  # hyde was selected in both, and failed in B
     alpha = next(one for one in found.listed if one.query == "alpha")
     assert list(alpha.rewrites) == ["keyword", f"{FUSION} 1", f"{FUSION} 2", f"{FUSION} 3", "hyde"]
     assert alpha.rewrites[f"{FUSION} 2"] == (None, "alphatwo")
     text = " ".join(shown(*pair).split())
-    assert "keyword 3 100.0 % 3 100.0 % selected in A only 2 66.7 %" in text
-    assert "selected in A only: keyword, rag_fusion(n=3), hyde" in text
+    assert "keyword 3 100.0 % 3 100.0 %" in text
     assert "rewrites of a query, on average: A 3.00, B 1.67" in text
     assert diff_values(diff(*pair, None, None, 10))["rewrites"]["per_query"] == {"a": 3.0, "b": pytest.approx(5 / 3)}
     same = moves(pair[1], pair[1], 10)
-    assert all((one.moved, one.selected_a, one.selected_b) == (Share(0, 0),) * 3 for one in same.strategies)
+    assert all(one.moved == Share(0, 0) for one in same.strategies)
     assert same.listed == []
 
 
