@@ -74,9 +74,3 @@ def fingerprint(identified_by: Mapping[str, Any]) -> str:
 def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
     """Returns the name of a run's folder, by its config and its `identity`."""
     return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
-
-
-def settings_fingerprint(identified_by: Mapping[str, Any]) -> str:
-    """Returns the fingerprint of a run's identity without its log and its indexes, which change from night to night."""
-    config = {key: value for key, value in identified_by.get("config", {}).items() if key != "log"}
-    return fingerprint({**identified_by, "config": config, "indexes": None})

@@ -76,13 +76,14 @@ def missing_of(
     prices = prepared.prices
     untold = [kind for kind, of in kinds.items() if _sum_of("prompt_tokens", (one for one in of if one.part.engine)) is None]
     free = [] if prices is None else free_models(prepared.config, prices, prepared.rewriting.pool)
+    apart = ["the time of nodes and driver"] if prices is not None and (prices.node_hour or prices.driver_hour) else []
     return {
         "kinds": {kind: _values(QUANTITIES[kind], of, looked, stored, prices) for kind, of in kinds.items()},
         "queries": looked.left,
         "looked": looked.looked("rewrite"),
         "wall_seconds": _wall_seconds(missing, pools),
         "usd": None if prices is None else _usd(missing, prices).values(),
-        "unpriced": [*untold, *(f"tokens of {model} (no price)" for model in free)],
+        "unpriced": [*untold, *(f"tokens of {model} (no price)" for model in free), *apart],
     } | ({} if paid is None else {"sample": {"folder": paid.folder, "queries": paid.queries, "usd": paid.usd}})
 
 

@@ -16,7 +16,7 @@ from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from jobs.job.indexes import encoder_words
 from jobs.job.paths import package_folders
 from jobs.job.prepare import Prepared
-from jobs.plan.budget import as_before, spent_usd
+from jobs.plan.budget import spent_usd
 from jobs.plan.estimate import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import planned_saving
@@ -120,7 +120,6 @@ def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., 
         "folder": prepared.storage.root,
         "left": {"queries": left, "tries": tries},
         "missing": None if prepared.storage.stat(SUCCESS) is not None else look(job, queries, done.shards),
-        "as_before": as_before(prepared, left, done),
         "spent_usd": spent_usd(prepared, done),
     }
 

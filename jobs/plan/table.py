@@ -46,8 +46,6 @@ def _run_rows(planned: dict[str, Any]) -> Rows:
     yield from _missing_rows(planned)
     if planned.get("unpriced"):
         yield "cost", planned["unpriced"]
-    if (before := _as_before(planned["as_before"])) is not None:
-        yield "as before", Text(before)
     if (warning := over_budget(planned)) is not None:
         yield "warning", Text(warning, style="yellow")
     for encoder in planned.get("encoders", []):
@@ -126,16 +124,3 @@ def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
         yield amount_text(Amount(**kind["usd"]), money) + ("" if kind["seconds"] else ", the time of workers apart")
     if kind["note"]:
         yield kind["note"]
-
-
-def _as_before(before: dict[str, Any] | None) -> str | None:
-    """Returns the cost of the queries that are left by committed shards or the last run; None: there are none."""
-    if before is None:
-        return None
-    waited = f", less {clock(before['waited'])} of waiting for services" if before["waited"] else ""
-    parts = [] if before["usd"] is None else [f"about {money(before['usd'])}"]
-    parts.append(f"about {clock(before['seconds'])} of all workers together")
-    if before["wall_seconds"] is not None:
-        pools = ", ".join(f"{name} {workers}" for name, workers in before["pools"].items())
-        parts.append(f"about {clock(before['wall_seconds'])} of wall time{f' with {pools} workers' * bool(pools)}{waited}")
-    return "; ".join([*parts, before["basis"]])

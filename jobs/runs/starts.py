@@ -37,17 +37,6 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
     return starts
 
 
-def waited_seconds(starts: Iterable[Start]) -> float:
-    """Returns the seconds in which starts waited for a service that was away; those of several services count once."""
-    total = 0.0
-    for start in starts:
-        until = 0.0
-        for began, end in sorted((away["began"], away["began"] + away["seconds"]) for away in start.get("outages", ())):
-            total += max(0.0, end - max(began, until))
-            until = max(until, end)
-    return total
-
-
 def driver_spent(starts: Iterable[Start]) -> Totals:
     """Returns the spending of the drivers of starts."""
     return added(start.get("spent", {}) for start in starts)

@@ -1,7 +1,6 @@
-"""Words and refusals of `plan`, and its expectations by what is committed, or by the night before."""
+"""Words and refusals of `plan`."""
 
 import io
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,11 @@ import pytest
 from cluster.errors import ConfigError, RetrieverError
 from cluster.prices import Prices
 from cluster.run.pool_sizes import local_pools
-from cluster.run.shards import Manifest
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.job.rewrite import read_rewriting
-from jobs.plan.budget import as_before
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.job import Job

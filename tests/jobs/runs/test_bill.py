@@ -23,7 +23,6 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
 from jobs.pages.run import cost_section
 from jobs.pages.summary import closing_values, lost_words
-from jobs.plan.budget import as_before
 from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
 from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
@@ -177,15 +176,6 @@ def test_a_budget_counts_nodes_and_the_driver(make: Make) -> None:
     with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is \$0\.0100"):
         run_in_process(prepared)
     assert len(list(prepared.storage.list("commits"))) <= 1  # what was in flight
-
-
-def test_plan_expects_nodes_and_driver(make: Make) -> None:
-    prepared = make(NODES)
-    folder = finished(prepared)
-    expected = as_before(prepared, 600, folder.tally)
-    assert expected is not None
-    priced = folder.bill(Prices.model_validate(NODES))
-    assert expected["usd"] == pytest.approx(priced.usd * 100, rel=0.05)  # of 6 queries; a start-up is not repeated
 
 
 # ---------------------------------------------------------------- sharing out the nodes
