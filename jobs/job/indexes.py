@@ -8,10 +8,8 @@ from jobs.config.config import Config
 from jobs.job.corpora import SearchedIndex, searched_indexes, text_sources
 from jobs.job.retrievers import open_documents, retriever_facts, retriever_identity
 from retrievers.encoder import encoder_notes
-from retrievers.encoders.recipe import own_words
 from retrievers.kinds import RetrieverSettings, all_indexed, indexed_identities
 from retrievers.retriever import retriever_identity as identity_by_indexes
-from retrievers.settings import EncoderSettings
 
 States = Mapping[str, Any]  # index -> its state; only of those that may change in place
 
@@ -82,17 +80,6 @@ def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
     if reranker and config.rerank.kind == "bi_encoder":
         encoders["rerank"] = config.rerank.encoder
     return [f"{where}: {note}" for where, encoder in encoders.items() if encoder for note in encoder_notes(encoder)]
-
-
-def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the settings that the config leaves to its encoders' own files, a line for each retriever that does."""
-    stored = indexed_identities(indexes)
-    differences = {
-        name: own_words(retriever.encoder, stored[name]["encoder"])
-        for name, retriever in all_indexed(config.retrieve.retrievers).items()
-        if isinstance(retriever.encoder, EncoderSettings) and "encoder" in stored.get(name, {})
-    }
-    return [f"{name}: {left_out}" for name, left_out in differences.items() if left_out]
 
 
 def text_settings(config: Config) -> list[RetrieverSettings]:

@@ -12,7 +12,6 @@ from cluster.prices import Prices
 from cluster.storage import remote
 from jobs.chain.pipeline import COSTED
 from jobs.counts import ERROR_QUERIES, ERRORS, FURTHER_TEXTS, GRADED_DOCUMENTS, ROUND_QUERIES
-from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.measure.evaluate import answer_notes, answers_values, in_words
@@ -150,9 +149,6 @@ def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[
     if prices is None:
         notes_of_run.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     notes_of_run += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
-    notes_of_run += [
-        f"encoder of {encoder}" for encoder in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))
-    ]
     if config.used_redundancy not in ("none", config.fuse.redundancy):
         notes_of_run.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return notes_of_run

@@ -13,7 +13,6 @@ from cluster.run.lease import check_free
 from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
-from jobs.job.indexes import encoder_words
 from jobs.job.paths import package_folders
 from jobs.job.prepare import Prepared
 from jobs.plan.budget import spent_usd
@@ -83,7 +82,6 @@ def _planned(
         "state": "finished" if finished else "begun" if queries.storage.root == storage.root else "nothing done yet",
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
-        "encoders": encoder_words(config, prepared.indexes),
         "downloads": {config.rerank.scored_by: size} if size else {},
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "engines": {

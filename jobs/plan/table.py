@@ -48,8 +48,6 @@ def _run_rows(planned: dict[str, Any]) -> Rows:
         yield "cost", planned["unpriced"]
     if (warning := over_budget(planned)) is not None:
         yield "warning", Text(warning, style="yellow")
-    for encoder in planned.get("encoders", []):
-        yield "encoder", Text(encoder)
     for model, size in planned.get("downloads", {}).items():
         fetched = f"{model}, {size / 1e9:.1f} GB from its hub, on every machine that reranks"
         yield "reranker", f"{fetched}; --set rerank.kind=none does without one"

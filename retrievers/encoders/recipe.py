@@ -133,15 +133,6 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     return recipe._replace(layers=layers, notes=tuple(notes))
 
 
-def own_words(settings: EncoderSettings, recipe: Mapping[str, Any]) -> str:
-    """Returns the settings that the config leaves to the model, with their values of the identity `recipe`; "" for none."""
-    choices = [f"pooling {recipe['pooling']}"] if settings.pooling is None else []
-    for kind in ("query", "passage"):
-        if getattr(settings, f"{kind}_prefix") is None and (text := recipe[f"{kind}_prefix"]):
-            choices.append(f"{text!r} before each {kind}")
-    return f"{settings.model}: {', '.join(choices)}, as the model says" if choices else ""
-
-
 def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | None = None) -> None:
     """Raises RetrieverError if a pooling does not fit the network, which is `causal`, or is not; None: by its config.json.
 
