@@ -14,7 +14,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,25 +121,6 @@ def at_commit(name: str) -> str:
         return name if local_folder(name) is not None else f"{_hub_parts(name)[0]}@{_commit(name)}"
     except RetrieverError:  # there is no such model: whoever loads it says so
         return name
-
-
-def bytes_to_fetch(name: str) -> int:
-    """Returns the size of the weights that `resolve_model` would download from the hub; 0 if it would not, or cannot tell."""
-    if local_folder(name) is not None:
-        return 0
-    from huggingface_hub import HfApi
-
-    repo, revision = _hub_parts(name)
-    with suppress(RetrieverError):
-        if any(file.suffix in _WEIGHTS for file in _cached(name, FileNotFoundError()).iterdir()):
-            return 0
-    try:
-        files = HfApi().model_info(repo, revision=revision, timeout=10, files_metadata=True).siblings or []
-    except Exception:  # a run would say why
-        return 0
-    own = [file for file in files if "/" not in file.rfilename]
-    sizes = (sum(file.size or 0 for file in own if file.rfilename.endswith(kind)) for kind in _WEIGHTS)
-    return next(filter(None, sizes), 0)
 
 
 def local_folder(name: str) -> Path | None:

@@ -26,7 +26,6 @@ from jobs.run.resume_check import check_indexes_unchanged
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.models import bytes_to_fetch
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None, sample: int = 0) -> dict[str, Any]:
@@ -70,8 +69,6 @@ def _planned(
     job.check(pools)
     look = partial(missing_of, pools=pools, phase=progress.phase)
     pay = partial(pay_for_sample, prepared, queries, size=sample, progress=progress)
-    hubs = not finished and config.rerank.kind == "cross_encoder"
-    size = bytes_to_fetch(config.rerank.scored_by) if hubs else 0
     values = {
         "run_id": prepared.run_id,
         "log": {"rows": counts["log_rows"], "files": len(prepared.files)}
@@ -82,7 +79,6 @@ def _planned(
         "state": "finished" if finished else "begun" if queries.storage.root == storage.root else "nothing done yet",
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
-        "downloads": {config.rerank.scored_by: size} if size else {},
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "engines": {
             name: [engine.shown + (f" ({engine.gpus} GPU)" if engine.gpus else "") for engine in engines]

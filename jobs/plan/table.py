@@ -48,9 +48,6 @@ def _run_rows(planned: dict[str, Any]) -> Rows:
         yield "cost", planned["unpriced"]
     if (warning := over_budget(planned)) is not None:
         yield "warning", Text(warning, style="yellow")
-    for model, size in planned.get("downloads", {}).items():
-        fetched = f"{model}, {size / 1e9:.1f} GB from its hub, on every machine that reranks"
-        yield "reranker", f"{fetched}; --set rerank.kind=none does without one"
 
 
 def _worker_rows(planned: dict[str, Any]) -> Rows:
