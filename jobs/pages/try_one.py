@@ -63,9 +63,11 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield from _section("answer", text, _lines(answer_lines(answer)))
     if judged := row.get("judgements"):
         yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged)))
-    document_count, results = trial.document_counts["found"], trial.document_counts["results"]
-    text = f"{document_count:,} documents were found, {results:,} are results"
-    yield from _section("fell away", text, _lines(_dropped(trial)))
+    counts = trial.document_counts
+    text = (
+        f"{counts['found']:,} documents were found, {counts['candidates']:,} kept by fusion, {counts['results']:,} are results"
+    )
+    yield from _section("documents", text, _lines(_dropped(trial)))
     usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
     text = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of workers' time"
     yield from _section("cost", text + (f"; {trial.unpriced}" if trial.unpriced else ""), _lines(_costs(trial)))
@@ -105,8 +107,6 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
         own += [error["component"]] if error["component"] else []  # a note on the query as a whole has none
     for (reason, message), strategies in failures.items():
         yield ("none", f"{message} ({', '.join(strategies)})", reason) if strategies else ("note", message, reason)
-    if trial.similar:
-        yield "", f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", ""
 
 
 def _lists(trial: Trial) -> RenderableType:
@@ -150,13 +150,10 @@ def _method(trial: Trial) -> str:
 
 
 def _dropped(trial: Trial) -> Iterator[tuple[str, str]]:
-    for why, number in trial.document_counts.items():
-        if number and why not in {"found", "results"}:
-            yield f"{number:,}", why
     hits = {hit["doc_id"] for hit in trial.row["hits"]}
     best = [f"{one_line(doc_id)} (fused {rank})" for doc_id, rank in trial.fused_ranks.items() if doc_id not in hits]
     if best:
-        yield "", f"best of them: {', '.join(best[:IN_LISTS])}"
+        yield "not kept", f"best of them: {', '.join(best[:IN_LISTS])}"
     for error in trial.row["errors"]:
         if error["stage"] != "rewrite":
             kind = "note" if error["reason"] in NOTES else "error"

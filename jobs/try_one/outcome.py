@@ -12,12 +12,9 @@ import pyarrow as pa
 from cluster import costs
 from cluster.errors import ConfigError
 from cluster.http import encodable
-from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.job.steps import WEB_SEARCH
 from jobs.tables import ANSWER, CORRECTION, ERROR, GRADE, JUDGEMENT, REWRITE, ROUND, SELECTION, STORED, WEB_PAGE
-from retrievers.fusion import takes_part
-from retrievers.lists import BESIDE, ORIGINAL
 
 
 def check_utf8(what: str, text: str) -> None:
@@ -86,8 +83,6 @@ class Trial:
     `context` and `values`, which prompts were given."""
     texts: dict[str, str]
     """doc_id -> indexed text, for the results."""
-    document_counts: dict[str, int]
-    """`found`, `results`, and reason -> number of documents that were found but are not results."""
     spent: costs.Totals
     """Costs without start-up."""
     usd: float | None
@@ -95,8 +90,6 @@ class Trial:
     """Stage -> seconds of loading models and indexes, once per worker."""
     requests: list[Row] = field(default_factory=list)
     """Of each request: prompt, raw answer, what it took; an error in place of the answer."""
-    similar: list[str] = field(default_factory=list)
-    """Queries that are recorded, where this one is not."""
     unpriced: str = ""
     """Reason why there is no `usd`."""
     places: dict[str, str] = field(default_factory=dict)
@@ -106,6 +99,12 @@ class Trial:
     def fused_ranks(self) -> dict[str, int]:
         """Returns doc_id -> rank after fusion, of the candidates."""
         return {candidate["doc_id"]: rank for rank, candidate in enumerate(self.row["candidates"], start=1)}
+
+    @property
+    def document_counts(self) -> dict[str, int]:
+        """Returns the number of documents that were found, that fusion kept, and that are results."""
+        found = {hit["doc_id"] for hits in self.row["lists"] for hit in hits["hits"]}
+        return {"found": len(found), "candidates": len(self.row["candidates"]), "results": len(self.row["hits"])}
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -119,43 +118,6 @@ class Trial:
         return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
 
 
-def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
-    """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
-
-    The dropped ones and `results` add up to `found`. `row` is the query after all stages, with its lists; `cuts` are those of
-    strategies and retrievers that have their own.
-    """
-    fuse, cuts, depth = config.fuse, cuts or Cuts(), config.fuse.depth
-    if beside := [fuse.weights[key] for one in row["rewrites"] if (key := f"{BESIDE}{one['strategy']}") in fuse.weights]:
-        fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
-    own = {(one["strategy"], one["position"]): (one["weight"], one["position_weight"]) for one in row["rewrites"]}
-    candidates, hits = ({one["doc_id"] for one in row[name]} for name in ("candidates", "hits"))
-    doc_ids: set[str] = set()
-    reached: set[str] = set()  # in the part of a list that is fused
-    weighted = set(candidates)  # and the list has a weight above 0, or the original stood in
-    for run in row["lists"]:
-        doc_ids |= {hit["doc_id"] for hit in run["hits"]}
-        own_depth, floor = cuts.cut_of(run["strategy"], run["retriever"])
-        first = run["hits"][: min(depth, own_depth or depth)]
-        part = {hit["doc_id"] for hit in first if floor is None or hit["score"] >= floor}
-        reached |= part
-        weights = own.get((run["strategy"], run["position"]), (1.0,))  # a list of several texts as one has a weight above 0
-        if takes_part(fuse, run["strategy"], run["retriever"], *weights):
-            weighted |= part
-    by = "fuse.depth"
-    if cuts != Cuts():
-        by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
-    twins = ", or with the text of a better one (fuse.duplicates)" if fuse.duplicates == "drop" else ""
-    return {
-        "found": len(doc_ids),
-        f"below the first {depth} of every list ({by})": len(doc_ids - reached - weighted),
-        "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
-        f"beyond the first {fuse.keep} after fusion (fuse.keep){twins}": len(weighted - candidates),
-        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
-        "results": len(hits),
-    }
-
-
 def trial_values(trial: Trial) -> dict[str, Any]:
     """Returns the trial as JSON-able values."""
     row = trial.row
@@ -166,7 +128,6 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
         "rewrites": row["rewrites"],
         "errors": row["errors"],
-        "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
         **{name: row[name] for name in ("rounds", "grades", "correction", "answer")},
         "judgements": row.get("judgements", []),
@@ -175,7 +136,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
             | {"place": trial.places.get(hit["doc_id"]) or None, **hit}
             for rank, hit in enumerate(row["hits"], start=1)
         ],
-        "fell_away": trial.document_counts,
+        "documents": trial.document_counts,
         "costs": trial.spent,
         "usd": trial.usd,
         "unpriced": trial.unpriced,

@@ -6,12 +6,11 @@ the tables of a run.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import compress
@@ -27,31 +26,26 @@ from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from cluster.storage.copies import work_folder
 from jobs.chain.completions import CompletionRecord
-from jobs.chain.cuts import cuts_of
 from jobs.chain.engines import Engines
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.corpora import searched_indexes
-from jobs.job.engine import open_worker_engine
 from jobs.job.prepare import Ready, leave, prepare
 from jobs.job.retrievers import open_documents
 from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
-from jobs.try_one.outcome import Row, Trial, check_utf8, document_counts, tried_row
+from jobs.try_one.outcome import Row, Trial, check_utf8, tried_row
 from retrievers.retriever import DocumentStore
 from retrievers.union.documents import all_documents
 from retrievers.web.hits import indexed_text
 from rewriters.engines import Request
-from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
 from rewriters.strategy import searched_as_one
 
 REWRITE = "rewrite"
-SIMILAR = 3  # recorded queries that are named where one is not recorded
-_COMPARED = 5000  # recorded queries, at most, that are compared with it: a tenth of a second
 Phase = Callable[[str], object]
 _COSTS = ("model", "tier", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
 
@@ -166,19 +160,16 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
             else:
                 own.append(entry)
         spent, prices = costs.totals(pa.array(own, costs.COST)), self._prepared.prices
-        missing = any(error["reason"] == "not_recorded" for error in row["errors"])
         texts, places = self._texts(row)
         return Trial(
             self.label,
             self.config,
             row,
             texts,
-            document_counts(self.config, row, cuts_of(self.config, self._prepared.rewriting.cuts)),
             spent,
             None if prices is None else prices.usd(spent),
             dict(start_up),
             list(self._requests),
-            difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
             unpriced(self._file) if prices is None else "",
             places,
         )
@@ -211,14 +202,6 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         values = {column: self._values.get(column) for column in columns.values}
         shown = context if normalise(context) else None
         return {"query_id": query_id.hex(), "query": query, "context": shown, "values": values or None}
-
-    @cached_property
-    def recorded(self) -> list[str]:
-        """Returns the queries whose completions are recorded; empty with another engine."""
-        if self._prepared.engine is None or not self._prepared.engine.is_recorded:
-            return []
-        with closing(open_worker_engine(self._prepared.engine)) as engine:
-            return list(engine.queries()) if isinstance(engine, RecordedEngine) else []
 
     def _meter(self, stage: Stage) -> Meter:
         if stage.name not in self._meters:
