@@ -94,11 +94,6 @@ class RecordedEngine:
             recorded = self._recorded(request)
             yield request, self._completion(request, recorded, perf_counter() - started)
 
-    def queries(self) -> Iterator[str]:
-        """Yields the queries that it knows, each once, in the order of the file."""
-        for lines in self._lines.values():
-            yield self._at(lines[0])[0]
-
     def identity(self) -> dict[str, Any]:
         return {"kind": self.kind, "content": self._content}
 
