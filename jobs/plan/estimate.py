@@ -1,4 +1,4 @@
-"""The work that a job is to pay for, by kind: number, tokens, time and money of what is missing, with bounds, and why it is."""
+"""The work that a job is to pay for, by kind: number, tokens, time and money of what is missing, with bounds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from cluster.costs import by_tier
 from cluster.prices import Prices
 from cluster.run.pool_sizes import Pool, stage_of_pool
 from jobs.chain.pipeline import COSTED
-from jobs.chain.store.spaces import kept_spaces
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
 from jobs.job.prepare import Prepared, free_models
 from jobs.plan.amounts import NOTHING, Amount, total
 from jobs.plan.budget import last_run
-from jobs.plan.reasons import StoredQueries
 from jobs.plan.sample import PaidSample
 from jobs.plan.survey import Survey
 from jobs.plan.tokens import Tokens
@@ -26,9 +24,6 @@ from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
 from jobs.run.planning.draft import PlannedQueries
 from jobs.runs.folder import open_run
-
-UNKEPT = "lists that are not kept"
-_SPACES = {"rewrite": "completions", "retrieve": "lists", "rerank": "scores"}  # stage -> what the store keeps of it
 
 
 class _Missing(NamedTuple):
@@ -62,8 +57,7 @@ def missing_of(
     if paid is not None:
         looked = Survey(job, queries, done, pools, phase)
     prepared, parts = job.prepared, work_of(job.compiled.work)
-    stored = StoredQueries(looked.store, kept_spaces(prepared.config, job.compiled.work))
-    tokens, rates = Tokens(job.compiled.work, parts.values(), stored), _rates(prepared, paid)
+    tokens, rates = Tokens(job.compiled.work, parts.values(), looked.store), _rates(prepared, paid)
     missing = []
     for component, part in parts.items():
         number = looked.missing(component, part, None if paid is None else paid.work.get(component))
@@ -78,7 +72,7 @@ def missing_of(
     free = [] if prices is None else free_models(prepared.config, prices, prepared.rewriting.pool)
     apart = ["the time of nodes and driver"] if prices is not None and (prices.node_hour or prices.driver_hour) else []
     return {
-        "kinds": {kind: _values(QUANTITIES[kind], of, looked, stored, prices) for kind, of in kinds.items()},
+        "kinds": {kind: _values(QUANTITIES[kind], of, looked, prices) for kind, of in kinds.items()},
         "queries": looked.left,
         "looked": looked.looked("rewrite"),
         "wall_seconds": _wall_seconds(missing, pools),
@@ -87,13 +81,7 @@ def missing_of(
     } | ({} if paid is None else {"sample": {"folder": paid.folder, "queries": paid.queries, "usd": paid.usd}})
 
 
-def _values(
-    stage: str, missing: Collection[_Missing], looked: Survey, stored: StoredQueries, prices: Prices | None
-) -> dict[str, Any]:
-    ids, is_whole = looked.why_ids(stage)
-    why = stored.why(_SPACES[stage], ids, looked.seen.prompts) if stage in _SPACES else Counter[str]()
-    if stage == "retrieve" and not stored.keeps("lists"):
-        why, is_whole = Counter({UNKEPT: looked.looked(stage)}), looked.looked(stage) == looked.left
+def _values(stage: str, missing: Collection[_Missing], looked: Survey, prices: Prices | None) -> dict[str, Any]:
     unseen, reason = looked.unseen
     notes = [f"not looked up: {reason}"] if COSTED.index(stage) >= unseen else []
     notes += ["further rounds in the upper bound alone"] if any(one.part.in_rounds for one in missing) else []
@@ -103,8 +91,6 @@ def _values(
         "number": total(one.number for one in missing).values(),
         "reused": round(sum(looked.stored(one.component) for one in missing)),
         "about": looked.looked(stage) < looked.left,
-        "why": dict((+why).most_common()),
-        "drawn": not is_whole,
         "note": "; ".join(notes),
         "usd": None if prices is None else _usd(missing, prices).values(),
     } | {name: None if amount is None else amount.values() for name, amount in sums.items()}

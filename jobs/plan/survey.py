@@ -7,7 +7,6 @@ counted, too. What stages behind make of it is open: it may need nothing of them
 
 from __future__ import annotations
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -42,7 +41,6 @@ LOOKED = 100_000  # queries of a job: of more, some are looked at, of shards tha
 LOOKED_WITHOUT_STORE = 2_000  # where all is missing, and 100,000 took 3 min 26 s
 SHARDS = 100  # that are looked at where not all queries are
 FOLLOWED = 2_000  # of these queries: those that go on to retrieval
-IDS = 2_000  # of queries of which something is missing, by which it is said why
 
 _NOT_ENTERED: dict[Any, str] = {  # stages that search themselves, on which those behind them depend -> why they need it
     Iterate: "further rounds search anew", SearchWeb: "the web is asked where graded results do not suffice",
@@ -101,12 +99,6 @@ class Survey:
         """Returns the number of queries that were looked at in a stage."""
         behind = COSTED.index(stage) >= _RETRIEVE
         return sum(int(shard.followed.sum()) if behind else len(shard.known) for shard in self._looked)
-
-    def why_ids(self, stage: str) -> tuple[list[str], bool]:
-        """Returns queries of which something is missing up to a stage, `IDS` at most, and whether these are all."""
-        ids = sorted({one for name, of in self.lacking.items() if COSTED.index(name) <= COSTED.index(stage) for one in of})
-        some = random.Random(0).sample(ids, min(IDS, len(ids)))
-        return some, len(some) == len(ids) and self.looked(stage) == self.left
 
     def missing(self, component: Component, part: WorkPart, paid: Sequence[float] | None = None) -> Amount:
         """Returns the amount that all queries that are left lack of a component, of which each may need `part`.

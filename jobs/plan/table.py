@@ -91,9 +91,6 @@ def _missing_rows(job: Mapping[str, Any]) -> Rows:
     for name, kind in missing["kinds"].items():
         if kind["number"]["high"] or kind["reused"]:
             yield f"  {name.replace('_', ' ')}", Text("; ".join(_parts(kind)))
-            if kind["why"]:
-                part = f"of {sum(kind['why'].values()):,} that were looked up: " if kind["drawn"] else "why: "
-                yield "", part + ", ".join(f"{why} ({number:,})" for why, number in kind["why"].items())
     if sample := missing.get("sample"):
         usd = "" if sample["usd"] is None else f", {money(sample['usd'])}"
         yield "  sample", Text(f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}")

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.errors import ClusterError, RetrieverError
+from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.steps.contexts import beginning
-from jobs.chain.store.files import Space
+from jobs.chain.store.files import Space, StoreFiles, read_range
 from jobs.job.retrievers import open_documents
 from jobs.plan.amounts import NOTHING, Amount, exactly, of_number
-from jobs.plan.reasons import StoredQueries
 from jobs.plan.work import WorkPart
 from rewriters.engines import Request
 from rewriters.engines.openai.token_count import TokenCounter
@@ -46,8 +46,8 @@ _ROWS = pa.schema(
 class Tokens:
     """Counts tokens and seconds of a job's missing requests."""
 
-    def __init__(self, work: SharedWork, parts: Iterable[WorkPart], stored: StoredQueries) -> None:
-        self._work, self._longest, self._stored = work, max(map(_longest, parts), default=0), stored
+    def __init__(self, work: SharedWork, parts: Iterable[WorkPart], store: StoreFiles) -> None:
+        self._work, self._longest, self._store = work, max(map(_longest, parts), default=0), store
 
     def quantities(self, number: Amount, part: WorkPart, some: Sequence[Request]) -> dict[str, Amount] | None:
         """Returns tokens and seconds of requests of one name, of which `some` are known; None: prompts have no bound."""
@@ -74,9 +74,9 @@ class Tokens:
         assert part.engine is not None
         name = part.task.step.name if isinstance(part.task, LlmTask) else part.task.base if part.task else ""
         space, answers = Space("completions", part.engine.space), list[dict[str, Any]]()
-        for file in (file for stored in self._stored.spaces if stored.space == space for file in stored.read):
+        for file in self._store.names.get(space, ()):
             if len(answers) < STORED_ANSWERS:
-                rows = self._stored.of_file(space, file, _ROWS).to_pylist()
+                rows = read_range(open_storage(self._store.root), f"{space.folder}/{file}", schema=_ROWS).to_pylist()
                 answers += [row for row in rows if row["request"] == name and row["prompt_tokens"]]
         return answers[:STORED_ANSWERS]
 

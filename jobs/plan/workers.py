@@ -54,8 +54,6 @@ class Seen:
         """Queries whose texts are not all known: nothing is searched for them that joins all texts."""
         self.requests: dict[tuple[str, str], list[Request]] = defaultdict(list)
         """Stage and name -> some of the missing requests, `PROMPTS` at most."""
-        self.prompts = set[tuple[str, str]]()
-        """Names and hashes of the prompts of missing requests."""
         self.missing = set[Wanted]()
         """Texts of which a list or a vector is missing, in the present stage."""
 
@@ -111,7 +109,6 @@ class StoredAnswers(Engines):
             if request.engine not in self._recorded:
                 for queries in (seen.unknown, *([seen.typeless] if request.name == REQUEST_NAME else [])):
                     queries.add(request.query_id)
-                seen.prompts.add((request.base, request.prompt_hash))
                 yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)
 
     def cost(self, request: Request, record: CompletionRecord) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cluster.storage.files import left_behind
 from jobs.chain.store.files import Space
 from jobs.chain.store.layout import ABOUT, MADE, USED, day, milliseconds
 from jobs.store.compact import GRACE_SECONDS, remove_replaced
-from jobs.store.contents import StoredSpace, abouts, stored_spaces
+from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import maintaining
 
 UNUSED, OLD = "unused", "too old"
@@ -45,10 +45,9 @@ def collect(
     last_day, collected = day(now() - unused), list[Collected]()
     with maintaining(storage, dry_run=dry_run) as check:
         spaces = stored_spaces(storage)
-        unknown = abouts(storage, [one.space for one in spaces if not one.used])
         for stored in spaces:
             check()
-            used = stored.used[-1] if stored.used else unknown[stored.space].get("made")  # else when it was begun
+            used = stored.used[-1] if stored.used else None
             why, names, rows = _due(storage, stored, used, last_day, oldest)
             if why and not dry_run and not _remove(storage, stored, why, names, last_day):
                 continue

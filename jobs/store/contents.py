@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.errors import ConfigError
 from cluster.storage import Entry, Storage
-from cluster.storage.prefetch import prefetch
-from jobs.chain.store.files import CONCURRENT_READS, Space
-from jobs.chain.store.layout import ABOUT, APART, DIGITS, USED, VERSION, is_rows, range_of
+from jobs.chain.store.files import Space
+from jobs.chain.store.layout import APART, DIGITS, USED, VERSION, is_rows, range_of
 from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
 
 
@@ -59,16 +56,6 @@ def stored_spaces(storage: Storage) -> list[StoredSpace]:
         merges = read_merges(storage, [entry.key for entry in listed])
         spaces.append(StoredSpace(space, files, merges, sorted(used.get(space.name, []))))
     return spaces
-
-
-def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, Any]]:
-    """Returns the models and settings behind the rows of spaces, as noted when each was begun; {} where nothing was."""
-
-    def read(space: Space) -> dict[str, Any]:
-        about = json.loads(storage.get(f"{space.folder}/{ABOUT}") or b"{}")
-        return about if isinstance(about, dict) else {}
-
-    return dict(zip(spaces, prefetch(read, spaces, CONCURRENT_READS), strict=True))
 
 
 def check_store(storage: Storage, given: str) -> None:

@@ -277,13 +277,6 @@ def test_a_job_that_begins_meanwhile_keeps_its_space(tmp_path: Path, monkeypatch
     assert len(names(tmp_path)) == 2
 
 
-def test_a_space_without_notes_is_as_old_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old_and_new(tmp_path, monkeypatch)
-    for path in tmp_path.glob("v1/used/*/*"):
-        path.unlink()
-    assert [told.space for told in collected(tmp_path)] == [OTHER]
-
-
 def test_files_whose_rows_are_too_old(tmp_path: Path) -> None:
     now = time.time()
     put(tmp_path, {"lighthouse": "a lamp", "moon": "round"}, now - 50 * DAY)
