@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,11 +9,11 @@ from typing import Any, NamedTuple
 from cluster import costs
 from cluster.costs import by_tier
 from cluster.prices import Prices
-from cluster.run.pool_sizes import Pool, stage_of_pool
+from cluster.run.pool_sizes import Pool
 from jobs.chain.pipeline import COSTED
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
 from jobs.job.prepare import Prepared, free_models
-from jobs.plan.amounts import NOTHING, Amount, total
+from jobs.plan.amounts import Amount, total
 from jobs.plan.budget import last_run
 from jobs.plan.sample import PaidSample
 from jobs.plan.survey import Survey
@@ -75,7 +74,6 @@ def missing_of(
         "kinds": {kind: _values(QUANTITIES[kind], of, looked, prices) for kind, of in kinds.items()},
         "queries": looked.left,
         "looked": looked.looked("rewrite"),
-        "wall_seconds": _wall_seconds(missing, pools),
         "usd": None if prices is None else _usd(missing, prices).values(),
         "unpriced": [*untold, *(f"tokens of {model} (no price)" for model in free), *apart],
     } | ({} if paid is None else {"sample": {"folder": paid.folder, "queries": paid.queries, "usd": paid.usd}})
@@ -125,15 +123,3 @@ def _rates(prepared: Prepared, paid: PaidSample | None) -> dict[Component, dict[
             if count and not component.startswith(costs.START_UP):
                 rates[stage, component] = {one: sums.get(one, 0.0) / count for one in ("seconds", "device_seconds")}
     return {(GATE_STAGE, one): of for (stage, one), of in rates.items() if stage == "retrieve"} | rates
-
-
-def _wall_seconds(missing: Collection[_Missing], pools: Mapping[str, Pool]) -> float | None:
-    """Returns the wall time of the slowest pool in seconds; None: the time of some work is unknown."""
-    if _sum_of("seconds", missing) is None:
-        return None
-    seconds, workers = defaultdict[str, float](float), Counter[str]()
-    for (stage, _), _, _, quantities in missing:
-        seconds[stage] += quantities.get("seconds", NOTHING).expected
-    for name, pool in pools.items():
-        workers[stage_of_pool(name)] += pool.workers
-    return max((value / max(1, workers[stage]) for stage, value in seconds.items()), default=0.0)

@@ -94,14 +94,9 @@ def _missing_rows(job: Mapping[str, Any]) -> Rows:
     if sample := missing.get("sample"):
         usd = "" if sample["usd"] is None else f", {money(sample['usd'])}"
         yield "  sample", Text(f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}")
-    total = []
     if missing["usd"] is not None:
         apart = f", without {' and '.join(missing['unpriced'])}" if missing["unpriced"] else ""
-        total.append(amount_text(Amount(**missing["usd"]), money) + apart)
-    if missing["wall_seconds"]:
-        total.append(f"about {clock(missing['wall_seconds'])} of wall time, by the pool that works longest")
-    if total:
-        yield "  total", Text("; ".join(total))
+        yield "  total", Text(amount_text(Amount(**missing["usd"]), money) + apart)
 
 
 def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
