@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cluster import costs
 from cluster.costs import by_tier
+from cluster.errors import ConfigError
 from cluster.prices import Prices
 from cluster.run.pool_sizes import Pool
 from jobs.chain.pipeline import COSTED
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
 from jobs.job.prepare import Prepared, free_models
 from jobs.plan.amounts import Amount, total
-from jobs.plan.budget import last_run
 from jobs.plan.sample import PaidSample
 from jobs.plan.survey import Survey
 from jobs.plan.tokens import Tokens
@@ -40,7 +41,7 @@ def missing_of(
     done: Collection[int],
     *,
     pools: Mapping[str, Pool],
-    phase: Callable[[str], object] = lambda _: None,
+    phase: Callable[[str], object],
     pay: Callable[[Collection[str]], PaidSample | None] | None = None,
 ) -> dict[str, Any]:
     """Returns the work that an unfinished job is to pay for, as JSON-able values.
@@ -116,8 +117,10 @@ def _usd(missing: Iterable[_Missing], prices: Prices) -> Amount:
 
 def _rates(prepared: Prepared, paid: PaidSample | None) -> dict[Component, dict[str, float]]:
     """Returns the seconds of a search and of a pair, by what was paid for, else by the newest finished run of the name."""
-    run, rates = last_run(prepared) if paid is None else open_run(paid.folder), {}
-    for stage, components in (run.spent if run else {}).items():
+    spent, rates = costs.Totals(), dict[Component, dict[str, float]]()
+    with suppress(ConfigError, OSError, ValueError):  # no run of the name is finished
+        spent = open_run(prepared.output.url(prepared.config.name) if paid is None else paid.folder).spent
+    for stage, components in spent.items():
         for component, sums in components.items():
             count = sums.get("searches", 0) + sums.get("pairs", 0)
             if count and not component.startswith(costs.START_UP):

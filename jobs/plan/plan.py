@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -15,14 +16,15 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from jobs.job.paths import package_folders
 from jobs.job.prepare import Prepared
-from jobs.plan.budget import spent_usd
 from jobs.plan.estimate import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import planned_saving
+from jobs.run.driver_costs import DriverCosts
 from jobs.run.job import Job, run_of
-from jobs.run.money import tries_per_request
+from jobs.run.money import RunMoney, tries_per_request
 from jobs.run.planning.draft import PlannedQueries, check_unfinished, draft_plan
 from jobs.run.resume_check import check_indexes_unchanged
+from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced
 from jobs.terminal.live_display import LiveDisplay
@@ -110,11 +112,12 @@ def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., 
     """Returns the work that is left of a run or an ablation, by what `look` finds missing, and what it has cost."""
     prepared, left = job.prepared, sum(shard.rows for shard in queries.plan.shards) - done.counts["queries"]
     tries = max((tries_per_request(reading.rewriting) for reading in job.compiled.work.readings), default=0)
+    starts = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
     return {
         "folder": prepared.storage.root,
         "left": {"queries": left, "tries": tries},
         "missing": None if prepared.storage.stat(SUCCESS) is not None else look(job, queries, done.shards),
-        "spent_usd": spent_usd(prepared, done),
+        "spent_usd": None if prepared.prices is None else RunMoney(prepared, starts, DriverCosts()).earlier(done),
     }
 
 

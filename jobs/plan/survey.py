@@ -74,7 +74,7 @@ class Survey:
         queries: PlannedQueries,
         done: Collection[int],
         pools: Mapping[str, Pool],
-        phase: Callable[[str], object] = lambda _: None,
+        phase: Callable[[str], object],
     ) -> None:
         """Goes over the shards that are not `done`; `phase` is told how far it is."""
         pending = [shard for shard in queries.plan.shards if shard.number not in done]

@@ -12,7 +12,6 @@ from jobs.counts import QUANTITIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.plan.amounts import Amount, amount_text
-from jobs.plan.budget import over_budget
 from jobs.run.planning.draft import head_words
 from jobs.terminal.formats import clock, money, queries
 from jobs.terminal.tables import facts
@@ -111,3 +110,22 @@ def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
         yield amount_text(Amount(**kind["usd"]), money) + ("" if kind["seconds"] else ", the time of workers apart")
     if kind["note"]:
         yield kind["note"]
+
+
+def over_budget(planned: dict[str, Any], what: str = "run") -> str | None:
+    """Returns a warning if what is spent and missing may cost more than `limits.max_cost_usd`; None otherwise.
+
+    An ablation has the limit for itself.
+    """
+    job, most = planned if what == "run" else planned[what], planned["max_cost_usd"]
+    missing, spent = job["missing"] or {}, job["spent_usd"] or 0.0
+    if most is None or missing.get("usd") is None:
+        return None
+    usd = Amount(**missing["usd"])
+    if spent + usd.high <= most:
+        return None
+    before = f"{money(spent)} are spent, " if spent else ""
+    expected = f"{amount_text(usd, money)}{' more' if spent else ''} are expected"
+    expected += ", retries apart" if job["left"]["tries"] else ""
+    when = "will" if spent + usd.low > most else "may"
+    return f"the {what} {when} stop before its end: {before}{expected}, limits.max_cost_usd is {money(most)}"
