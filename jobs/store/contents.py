@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,9 +29,9 @@ class StoredSpace:
 
     def holding(self, query_ids: Iterable[str]) -> list[str]:
         """Returns the files, replaced ones too, whose range of query_ids has one of these."""
-        starts = sorted(query_id[:DIGITS] for query_id in query_ids)
-        places = {name: bisect_left(starts, range_of(name)[0]) for name in self.files}
-        return [name for name, place in places.items() if place < len(starts) and starts[place] <= range_of(name)[1]]
+        starts = [query_id[:DIGITS] for query_id in query_ids]
+        ranges = {name: range_of(name) for name in self.files}
+        return [name for name, (first, last) in ranges.items() if any(first <= start <= last for start in starts)]
 
     @property
     def most_together(self) -> int:
