@@ -55,8 +55,6 @@ def _worker_rows(planned: dict[str, Any]) -> Rows:
         workers = f"{pool['workers']} to {pool['most']}" if pool["most"] else f"{pool['workers']}"
         gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
         yield f"  {name}", f"{workers} worker{'s' * (workers != '1')} of {pool['cpus']:g} CPU{gpus}"
-        if len(opened := planned.get("engines", {}).get(name, [])) > 1:
-            yield "", Text(f"each with {len(opened)} engines: {', '.join(opened)}")
 
 
 def _ablation_rows(planned: dict[str, Any]) -> Rows:
