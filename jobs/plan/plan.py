@@ -15,6 +15,7 @@ from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from jobs.job.paths import package_folders
+from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.plan.estimate import missing_of
 from jobs.plan.sample import pay_for_sample
@@ -68,7 +69,7 @@ def _planned(
     if whose or not finished:
         job.check_engines()
     pools, resources = _pools(job.placed(counts["queries"])[0].prepared, progress, job.pools)
-    job.check(pools)
+    check_shares(pools, *job.configs)
     look = partial(missing_of, pools=pools, phase=progress.phase)
     pay = partial(pay_for_sample, prepared, queries, size=sample, progress=progress)
     values = {
@@ -82,10 +83,6 @@ def _planned(
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
-        "engines": {
-            name: [engine.shown + (f" ({engine.gpus} GPU)" if engine.gpus else "") for engine in engines]
-            for name, engines in job.engines.items()
-        },
         "there": resources + whose,
     }
     values |= _of_job(own, queries, done, partial(look, pay=pay) if sample else look)

@@ -2,26 +2,17 @@
 
 import pyarrow as pa
 
-from cluster.run.shards import read_plan
 from cluster.storage.s3_duckdb import open_duckdb
 from jobs.job.prepare import Prepared
 from jobs.log.judgements import read_answers
 from jobs.run.planning.draft import PlannedQueries
 
 
-def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -> dict[str, list[str]]:
-    """Returns query_id -> gold answers; empty where no judge asks for them, or the log is not planned (`try`).
-
-    `queries` is the log of a job that may not be planned yet; None: as it is planned.
-    """
+def gold_of_queries(prepared: Prepared, queries: PlannedQueries) -> dict[str, list[str]]:
+    """Returns query_id -> gold answers of a log's queries; empty where no judge asks for them."""
     settings, judge = prepared.config.evaluate, prepared.config.judge
     if judge is None or judge.accuracy is None or settings.answers is None:
         return {}
-    if queries is None:
-        plan = read_plan(prepared.storage)
-        if plan is None:
-            return {}
-        queries = PlannedQueries(plan, prepared.storage)
     answers = read_answers(settings.answers, settings.key)
     table, column = {
         "log_id": ("query_map", "log_id"), "query_id": ("queries", "query_id"), "query": ("queries", "normalised"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -24,10 +24,9 @@ from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.engine import distinct
 from jobs.job.measure_checks import shallow_measures
-from jobs.job.pools import check_shares, requested_pools, rewriting_pool
+from jobs.job.pools import requested_pools, rewriting_pool
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
-from jobs.run.gold_answers import gold_of_queries
 from jobs.run.planning.requests import most_requests
 from jobs.tables import STORED
 from rewriters.engines.settings import EngineSettings
@@ -39,7 +38,7 @@ class Job:
 
     prepared: Prepared
     compiled: Compiled
-    gold: Mapping[str, Sequence[str]] | None = None  # query_id -> gold answers of a job with the same log; None: its own plan's
+    gold: Mapping[str, Sequence[str]] = field(default_factory=dict)  # query_id -> gold answers, for its judge
 
     @property
     def is_run(self) -> bool:
@@ -118,9 +117,6 @@ class Job:
         for opened in distinct(one for of in self.engines.values() for one in of):
             engine.check(opened, local)
 
-    def check(self, pools: Mapping[str, Pool]) -> None:
-        check_shares(pools, *self.configs)
-
     def open_store(self, *, read_only: bool = False) -> StoreFiles:
         """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
 
@@ -138,8 +134,7 @@ class Job:
 
     def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start."""
-        gold = gold_of_queries(self.prepared) if self.gold is None else self.gold
-        return stages(self.prepared, self.compiled.work, self.configs, pools, start, store, gold)
+        return stages(self.prepared, self.compiled.work, self.configs, pools, start, store, self.gold)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
         """Returns the counts that must be equal; `counts` are sums over the shards."""

@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cluster import costs
@@ -23,12 +23,14 @@ from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
 from jobs.counts import ERROR_QUERIES, FAILED_BY_OUTAGES
 from jobs.job.paths import package_folders
+from jobs.job.pools import check_shares
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
+from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
 from jobs.run.money import RunMoney
-from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
+from jobs.run.planning.draft import PlannedQueries, check_unfinished, draft_plan, plan_words, store_plan
 from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
@@ -105,7 +107,7 @@ def run(
     session = open_session(address, job.pools, package_folders())
     try:
         driver_costs.watch_nodes(session.nodes)
-        job.check(session.pools)
+        check_shares(session.pools, *job.configs)
         if not session.local:
             check_shared(prepared.output, "output")
             if prepared.config.own_store is not None:
@@ -133,6 +135,7 @@ def run(
                     assert plan is not None
                     event("plan", plan_words(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number)
                     tally = tally_of(storage)
+                    job = replace(job, gold=job.gold or gold_of_queries(prepared, PlannedQueries(plan, storage)))
                     driver = Driver(job, session, lease, record, plan, tally, progress, signals, outages, resume_command)
                     driver.run()
                     return plan, driver.tally
