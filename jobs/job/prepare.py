@@ -1,6 +1,5 @@
 """Checks of a job before the run, and the name of its folder."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,7 +54,6 @@ class Prepared:
     states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
     steps: ReadySteps = field(default_factory=ReadySteps)  # that LLMs do after retrieval
-    began: float = field(default_factory=time.time, compare=False)  # seconds since the epoch
 
     @property
     def storage(self) -> Storage:

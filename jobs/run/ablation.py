@@ -12,7 +12,7 @@ from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_checks import check_baseline, check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
-from jobs.run.job import Job
+from jobs.run.job import Job, job_of
 from rewriters.rewriter import Rewriting
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
@@ -65,8 +65,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": noted, "answered": len(answered)}},
     )
-    job = Job(prepared, compiled)
-    return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))
+    return job_of(prepared, compiled)
 
 
 def _of_log(prepared: Prepared, name: str) -> bool:

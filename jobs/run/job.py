@@ -24,12 +24,11 @@ from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.engine import distinct
 from jobs.job.measure_checks import shallow_measures
-from jobs.job.pools import requested_pools, rewriting_pool
+from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.planning.requests import most_requests
 from jobs.tables import STORED
-from rewriters.engines.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -52,20 +51,8 @@ class Job:
 
     @property
     def pools(self) -> dict[str, PoolRequest]:
-        return requested_pools(*self.configs, engines=list(self._rewriting_engines.values()))
-
-    @property
-    def engines(self) -> dict[str, list[EngineSettings]]:
-        """Returns pool -> the engines that each of its workers opens, of the pools that ask LLMs."""
-        work = self.compiled.work
-        steps = {stage: work.tasks(stage) for stage in ("iterate", "grade", "answer", "judge")}
-        asked = {name: distinct(one.engine.settings for one in of) for name, of in steps.items() if of}
-        return self._rewriting_engines | asked
-
-    @property
-    def _rewriting_engines(self) -> dict[str, list[EngineSettings]]:
-        together = enumerate(opened_together(self.compiled.work).values(), start=1)
-        return {rewriting_pool(number): distinct(one.settings for one in of) for number, of in together}
+        opened = [distinct(one.settings for one in engines) for engines in opened_together(self.compiled.work).values()]
+        return requested_pools(*self.configs, engines=opened)
 
     @cached_property
     def most_requests(self) -> int:
@@ -92,12 +79,6 @@ class Job:
         }
         return {name: of for name, of in (STORED if self.is_run else ARM_STORED).items() if written.get(name, True)}
 
-    @property
-    def shallow(self) -> tuple[str, ...]:
-        """Returns warnings of measures that read deeper than the lists of its arms are sure to reach."""
-        reach = {one.arm: one.cut_from for one in self.compiled.work.answers}
-        return tuple(shallow_measures(self.prepared.config, reach, is_run=self.is_run))
-
     def placed(self, queries: int) -> tuple[Job, str]:
         """Returns the job with the `cluster.address` at which it works, and why, in words; `queries`: distinct ones."""
         if self.prepared.config.cluster.address is not None:
@@ -113,9 +94,11 @@ class Job:
         Raises:
             RewriterError: An engine would rewrite no query.
         """
-        local = self.prepared.config.cluster.joined is None
-        for opened in distinct(one for of in self.engines.values() for one in of):
-            engine.check(opened, local)
+        work, local = self.compiled.work, self.prepared.config.cluster.joined is None
+        asked = [one for engines in opened_together(work).values() for one in engines]
+        asked += [task.engine for answer in work.answers for task in answer.tasks.values()]
+        for settings in distinct(one.settings for one in asked):
+            engine.check(settings, local)
 
     def open_store(self, *, read_only: bool = False) -> StoreFiles:
         """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
@@ -143,7 +126,13 @@ class Job:
         return ablation_balances([one.arm for one in self.compiled.work.answers], plan, counts, tables)
 
 
+def job_of(prepared: Prepared, compiled: Compiled) -> Job:
+    """Returns a checked job with its arms; its warnings name measures that read deeper than its lists are sure to reach."""
+    reach = {one.arm: one.cut_from for one in compiled.work.answers}
+    shallow = shallow_measures(prepared.config, reach, is_run=compiled.work.only is not None)
+    return Job(replace(prepared, warnings=(*prepared.warnings, *shallow)), compiled)
+
+
 def run_of(prepared: Prepared) -> Job:
-    """Returns a checked run as a job of one arm; its warnings name measures that read deeper than its lists."""
-    job = Job(prepared, compile_run(prepared))
-    return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))
+    """Returns a checked run as a job of one arm."""
+    return job_of(prepared, compile_run(prepared))
