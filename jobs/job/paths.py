@@ -4,9 +4,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import cluster
-import jobs
-import retrievers
-import rewriters
 from cluster.plugins import sent_modules
 from cluster.settings import Names, Settings
 from retrievers.models import at_commit
@@ -37,8 +34,8 @@ def absolute_path(path: str) -> str:
 
 def own_folders() -> list[str]:
     """Returns the folders of this project's packages."""
-    folders = [Path(package.__path__[0]) for package in (cluster, jobs, retrievers, rewriters)]
-    return [*map(str, folders), str(folders[0].with_name("dmqr"))]  # the command line, which imports jobs, and not jobs it
+    root = Path(cluster.__path__[0]).parent
+    return [str(root / name) for name in ("cluster", "jobs", "retrievers", "rewriters", "dmqr")]
 
 
 def package_folders() -> list[str]:
