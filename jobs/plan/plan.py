@@ -13,7 +13,7 @@ from typing import Any
 from cluster.run.lease import check_free
 from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, check_inputs, read_plan
+from cluster.run.shards import SUCCESS, read_plan
 from jobs.job.paths import package_folders
 from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
@@ -23,8 +23,8 @@ from jobs.plan.work import planned_saving
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.job import Job, run_of
 from jobs.run.money import RunMoney, tries_per_request
-from jobs.run.planning.draft import PlannedQueries, check_unfinished, draft_plan
-from jobs.run.resume_check import check_indexes_unchanged
+from jobs.run.planning.draft import PlannedQueries, draft_plan
+from jobs.run.resume_check import begun_plan
 from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced
@@ -40,13 +40,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None,
     Raises:
         DmqrError: the run, or the ablation, would be refused.
     """
-    storage = prepared.storage
-    if (stored := read_plan(storage)) is not None:
-        check_inputs(stored, prepared.inputs, storage.root)
-        if storage.stat(SUCCESS) is None:
-            check_unfinished(stored, storage)
-        return _planned(prepared, progress, ablation, PlannedQueries(stored, storage), sample)
-    check_indexes_unchanged(prepared)
+    if (stored := begun_plan(prepared)) is not None:
+        return _planned(prepared, progress, ablation, PlannedQueries(stored, prepared.storage), sample)
     progress.phase("reading the log")
     draft = draft_plan(prepared)
     with draft.stack:

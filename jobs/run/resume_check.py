@@ -5,11 +5,30 @@ from collections.abc import Iterator
 from typing import Any
 
 from cluster.errors import ClusterError
-from cluster.run.shards import SUCCESS
+from cluster.run.shards import SUCCESS, Plan, check_inputs, read_plan
 from jobs.job.prepare import Prepared
+from jobs.run.planning.draft import VERSION
 from jobs.runs.folder import find_runs
 
 _MOST_TOLD = 4  # differences
+
+
+def begun_plan(prepared: Prepared) -> Plan | None:
+    """Returns the stored plan of a job, None of one that has not begun.
+
+    Raises:
+        ClusterError: The log, an index, a model or dmqr is another than when it, or an unfinished run of its config, began.
+    """
+    storage = prepared.storage
+    plan = read_plan(storage)
+    if plan is None:
+        check_indexes_unchanged(prepared)
+        return None
+    check_inputs(plan, prepared.inputs, storage.root)
+    if plan.version != VERSION and storage.stat(SUCCESS) is None:
+        problem = "was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
+        raise ClusterError("run-changed", f"{storage.root} {problem}")
+    return plan
 
 
 def check_indexes_unchanged(prepared: Prepared) -> None:

@@ -16,7 +16,7 @@ from cluster.run.pulse import outages_reported
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, manifests, read_manifest, read_plan, reopen
+from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, manifests, read_manifest, reopen
 from cluster.shared_folder import check_shared
 from cluster.storage import open_storage
 from cluster.storage.traffic import add_traffic
@@ -30,10 +30,10 @@ from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
 from jobs.run.money import RunMoney
-from jobs.run.planning.draft import PlannedQueries, check_unfinished, draft_plan, plan_words, store_plan
+from jobs.run.planning.draft import PlannedQueries, draft_plan, plan_words, store_plan
 from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
-from jobs.run.resume_check import check_indexes_unchanged
+from jobs.run.resume_check import begun_plan
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
 from jobs.runs.starts import known_starts
@@ -64,9 +64,7 @@ def run(
     """
     prepared = job.prepared
     storage, where, driver_costs = prepared.storage, prepared.storage.root, DriverCosts()
-    plan = read_plan(storage)
-    if plan is not None:
-        check_inputs(plan, prepared.inputs, where)
+    plan = begun_plan(prepared)
     if plan is not None and storage.stat(SUCCESS) is not None:
         event("resume", f"finished already: {where}")
         if job.is_run:
@@ -77,10 +75,7 @@ def run(
         money = RunMoney(prepared, starts, DriverCosts())
         Watch(prepared.prices, progress.state, money.around).still(tally.counts, tally.spent)
         return plan, tally
-    check_unfinished(plan, storage)
     before = wait_until_free(storage, time.time(), on_wait=partial(event, "lease"))
-    if plan is None:
-        check_indexes_unchanged(prepared)
     try:
         job.check_engines()
     except RewriterError as error:

@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.copies import work_folder
@@ -38,16 +37,6 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> PlannedQueries:
         log = dedup(prepared.files, prepared.columns, storage, size, local=local)
         plan = Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, log.head)
         return PlannedQueries(plan, storage, log.task_seconds, stack.pop_all())
-
-
-def check_unfinished(plan: Plan | None, storage: Storage) -> None:
-    """Raises ClusterError if another version of dmqr has begun the unfinished run of this plan."""
-    where = storage.root
-    if plan is not None and plan.version != VERSION:
-        problem = (
-            f"{where} was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
-        )
-        raise ClusterError("run-changed", problem)
 
 
 def store_plan(prepared: Prepared, draft: PlannedQueries) -> Plan:
