@@ -68,10 +68,9 @@ class PairedTest:
         return Gap(*(float(of[index]) for of in (self.mean, self.low, self.high, self.p)))
 
 
-def gap(differences: Floats, clusters: Numbers, candidates: int = 1) -> Gap:
-    """Returns `paired_test` of one series, (keys,); of the best of several `candidates`, corrected by Bonferroni's method."""
-    lead = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / candidates).gap(0)
-    return lead._replace(p=float(np.minimum(1.0, candidates * lead.p)))
+def gap(differences: Floats, clusters: Numbers) -> Gap:
+    """Returns `paired_test` of one series, (keys,)."""
+    return paired_test(differences[None], clusters).gap(0)
 
 
 def cluster_sums(series: Floats, clusters: Numbers) -> Floats:

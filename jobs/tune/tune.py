@@ -7,7 +7,7 @@ within one standard error of it; it is then learnt from all queries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +94,7 @@ def tune(
     clustered = "" if distinct == len(clusters) else f" in {distinct:,} clusters"
     notes = [
         f"{len(clusters):,} judged queries{clustered}, {folds} folds; no query's value is by a setting that it had a part in",
-        "p: paired t-test of each row alone; the best of several by Bonferroni; "
-        f"{objective.settings_tried:,} settings were tried",
+        f"p: paired t-test of each row alone; {objective.settings_tried:,} settings were tried",
         *gathered.notes,
         *(f"no {name}: {words}" for name, words in why.items()),
         *_notes(run, gathered),
@@ -168,34 +167,17 @@ def _notes(run: RunFolder, gathered: GatheredQueries) -> list[str]:
 
 
 def conclusions(tuning: Tuning) -> list[str]:
-    """Returns the gains of rewriting and of tuning, a sentence each; the best of several is tested as that."""
-    equal, alone = tuning.steps[EQUAL], tuning.steps.get(ALONE)
-    others = [step for step in tuning.steps.values() if step is not alone]
-    learnt = [step for step in others if step.learnt]
-    texts = []
-    if alone is not None:
-        texts.append(_compared(tuning, "rewriting", [equal], alone, "never rewriting"))
-        if _best(others) is not equal:
-            texts.append(_compared(tuning, "rewriting", others, alone, "never rewriting"))
-    if learnt:
-        texts.append(_compared(tuning, "tuning", learnt, equal, EQUAL))
-    return texts
+    """Returns the gains of the steps that are chosen without each fold on those that learn nothing, a sentence each."""
+    names = [name for name in (ALONE, EQUAL) if name in tuning.steps]
+    return [_compared(tuning.written - tuning.steps[name].values, tuning.clusters, name) for name in names]
 
 
-def _best(steps: Sequence[TuningStep]) -> TuningStep:
-    return max(steps, key=lambda step: step.mean)
-
-
-def _compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, text: str) -> str:
-    """Returns True if the best of some steps beats another one, and by how much."""
-    best = _best(steps)
-    lead = gap(best.values - other.values, tuning.clusters, len(steps))
-    name = f"{best.name}, as the best of {len(steps)}" if len(steps) > 1 else best.name
+def _compared(differences: Floats, clusters: Numbers, name: str) -> str:
+    lead = gap(differences, clusters)
     if lead.interval is None:
-        same = "by the same for every query, so there is no test"
-        return f"{what} differs from {text} {same}: {name} {figure(lead.mean, '+')}"
+        return f"tuning against {name}: {figure(lead.mean, '+')} for every query, so there is no test"
     verb = _VERBS.get(verdict(lead.mean, lead.p), "does not beat")
-    return f"{what} {verb} {text}: {name} {figure(lead.mean, '+')} ({ends_in_words(lead.interval)}; p {p_words(lead.p)})"
+    return f"tuning {verb} {name}: {figure(lead.mean, '+')} ({ends_in_words(lead.interval)}; p {p_words(lead.p)})"
 
 
 def conclusion_written(tuning: Tuning, written: str) -> str:

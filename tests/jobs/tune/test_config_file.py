@@ -53,7 +53,7 @@ def test_never_rewriting_is_a_selection(tmp_path: Path) -> None:
 
     config, text, _ = written(judged_run(tmp_path, good, names_of(60)), tmp_path)
     assert config.rewrite.select.kind == "never"
-    assert "rewriting is worse than never rewriting: equal weights -" in text
+    assert "tuning beats equal weights: +" in text
 
 
 def nightly(draw: Random, day: str) -> dict[str, Any]:
