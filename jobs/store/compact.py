@@ -20,7 +20,7 @@ import pyarrow as pa
 from cluster.errors import HeldError
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
-from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, put_rows, read_range, within
+from jobs.chain.store.files import CONCURRENT_READS, Space, put_rows, read_range, within
 from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
@@ -104,29 +104,15 @@ def compact_space(storage: Storage, stored: StoredSpace, oldest: int, at: int, c
         tables = list(prefetch(read, keys, CONCURRENT_READS))
         if tables:
             table = pa.concat_tables(tables, promote_options="default")
-            name, kept = _put_counting(storage, stored.space, table, oldest)
-            rows, dropped = rows + kept, dropped + table.num_rows - kept
+            kept = ends_of_keys(stored.space.kind, counting(table, forgotten_queries(storage), oldest))  # marked until now
+            name = put_rows(storage, stored.space, kept)
+            rows, dropped = rows + kept.num_rows, dropped + table.num_rows - kept.num_rows
             merged += [] if name is None else [name]
     check()
     put_merge(storage, Merge(f"{stored.space.folder}/{merge_name()}", at, frozenset(names), tuple(merged)))
     sizes = {entry.name: entry.size for entry in storage.list(stored.space.folder)}
     after = sum(sizes.get(name, 0) for name in merged)
     return Compacted(stored.space, (len(names), len(merged)), (before, after), rows, dropped)
-
-
-def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) -> tuple[str | None, int]:
-    """Puts the rows that count, two of each key at most; returns the file's name, None without rows, and their number.
-
-    Where a query is forgotten meanwhile, the rows are chosen anew: one between the two of its key may be the first now.
-    """
-    forgotten = forgotten_queries(storage)
-    while True:
-        kept = ends_of_keys(space.kind, counting(table, forgotten, oldest))
-        name = put_file(storage, space, kept) if kept.num_rows else None
-        known, forgotten = forgotten, forgotten_queries(storage)
-        if known == forgotten:
-            return name, kept.num_rows
-        storage.delete(*([] if name is None else [f"{space.folder}/{name}"]))
 
 
 def remove_replaced(storage: Storage, stored: StoredSpace, before: int) -> None:
