@@ -13,8 +13,9 @@ from jobs.chain.arms.resources import AnsweredBy, OpenedBy
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.journal import Key
+from jobs.config.config import stage_of
 from jobs.counts import GATE_STAGE, QUANTITIES
-from jobs.run.planning.requests import asked_tasks
+from jobs.run.money import most_of_task
 from jobs.tables import ITERATE, ORIGINAL
 from rewriters.engines import Request
 
@@ -24,6 +25,7 @@ Component = tuple[str, str]
 COUNTED = ["stage", "component", "model", "requests", "searches", "pairs", "reused"]
 """The columns of costs that say what was made, and what was taken from the store."""
 SEARCHING = (GATE_STAGE, "retrieve", "rerank", "web")  # stages whose costs count searches or pairs, not requests
+_KINDS = {stage: kind for kind, stage in QUANTITIES.items()}
 
 
 def component_of(cost: Mapping[str, Any]) -> tuple[Component, int]:
@@ -92,8 +94,9 @@ def work_of(work: SharedWork) -> Work:
             add("pairs", ("rerank", f"{reranker.settings.counted_as}@{reranker.model}"), most, most * rounds)
         if answer.web_search is not None:
             add_searches(answer.web_search, 1, stage="web")
-    for asked in asked_tasks(work):
-        add(asked.kind, (asked.stage, asked.task.name), asked.most, engine=asked.task.engine, task=asked.task)
+        for section, task in answer.tasks.items():
+            stage = stage_of(section)
+            add(_KINDS[stage], (stage, task.name), most_of_task(answer, section, task), engine=task.engine, task=task)
     return parts
 
 

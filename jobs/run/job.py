@@ -27,7 +27,7 @@ from jobs.job.measure_checks import shallow_measures
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
-from jobs.run.planning.requests import most_requests
+from jobs.run.money import most_requests
 from jobs.tables import STORED
 
 

@@ -1,9 +1,12 @@
-"""The money that a run has cost, by where it was spent: the budget grants what is left."""
+"""The money that a run has cost, by where it was spent, of which the budget grants what is left; and its requests at most."""
 
 from collections.abc import Mapping, Sequence
 
 from cluster import costs
 from cluster.costs import by_tier
+from jobs.chain.arms.requests import asked_at_most
+from jobs.chain.arms.shared_work import Answer, SharedWork
+from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.completions import uncommitted
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared
@@ -12,6 +15,7 @@ from jobs.runs.starts import Start, driver_spent
 from jobs.runs.tally import Tally
 from rewriters.calls import asked_engines
 from rewriters.rewriter import Rewriting
+from rewriters.steps.settings import RelevanceSettings
 
 
 class RunMoney:
@@ -62,6 +66,25 @@ def tries_per_request(rewriting: Rewriting) -> int:
     """Returns the number of further tries of a request (`rewrite.retries`); 0 where all engines are recordings."""
     engines = asked_engines(rewriting.pool, rewriting.select)
     return rewriting.retries if set(engines) - rewriting.answer_once else 0
+
+
+def most_of_task(arm: Answer, section: str, task: LlmTask) -> int:
+    """Returns the requests of an arm's task on results, for a query at most; `section` is its key of the config."""
+    if section.startswith("iterate"):
+        rounds = arm.tasks["iterate"].rounds
+        return rounds.rounds * (1 if section == "iterate" else rounds.documents)
+    if section in ("grade", "grade.strips") and arm.grade is not None:
+        return arm.grade.documents
+    if section.startswith("judge"):
+        return task.settings.documents if isinstance(task.settings, RelevanceSettings) else int("answer" in arm.tasks)
+    return 1
+
+
+def most_requests(work: SharedWork) -> int:
+    """Returns the requests to LLMs of a query at most, retries of rewriting included."""
+    tries = {key: 1 + tries_per_request(reading.asked) for reading in work.readings for key in asked_at_most(reading)}
+    of_results = (most_of_task(arm, section, task) for arm in work.answers for section, task in arm.tasks.items())
+    return sum(tries.values()) + sum(of_results)
 
 
 def _other(spent: costs.Totals) -> costs.Totals:
