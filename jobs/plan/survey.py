@@ -32,8 +32,8 @@ from jobs.chain.store.files import NO_STORE
 from jobs.plan.amounts import Amount, exactly, of_others
 from jobs.plan.work import COUNTED, Component, WorkPart, component_of
 from jobs.plan.workers import LOOKING, Seen, StoredAnswers, is_here
+from jobs.run.draft import PlannedQueries
 from jobs.run.job import Job
-from jobs.run.planning.draft import PlannedQueries
 from jobs.runs.tables import spread
 from jobs.tables import SHARD, unnested
 

@@ -12,7 +12,7 @@ from jobs.counts import QUANTITIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.plan.amounts import Amount, amount_text
-from jobs.run.planning.draft import head_words
+from jobs.run.draft import head_words
 from jobs.terminal.formats import clock, money, queries
 from jobs.terminal.tables import facts
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 from cluster.storage.s3_duckdb import open_duckdb
 from jobs.job.prepare import Prepared
 from jobs.log.judgements import read_answers
-from jobs.run.planning.draft import PlannedQueries
+from jobs.run.draft import PlannedQueries
 
 
 def gold_of_queries(prepared: Prepared, queries: PlannedQueries) -> dict[str, list[str]]:

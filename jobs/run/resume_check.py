@@ -7,7 +7,7 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, Plan, check_inputs, read_plan
 from jobs.job.prepare import Prepared
-from jobs.run.planning.draft import VERSION
+from jobs.run.draft import VERSION
 from jobs.runs.folder import find_runs
 
 _MOST_TOLD = 4  # differences

@@ -1,1 +1,0 @@
-"""Plans a job: its shards."""
