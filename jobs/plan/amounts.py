@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-_NORMAL = 1.959964  # 95 % of a normal distribution lie within this many standard deviations
 _UNSEEN = 3.0  # what none of n has, this many in n of the others may have: 95 % by Poisson
 
 
@@ -22,10 +20,6 @@ class Amount(NamedTuple):
     def values(self) -> dict[str, float]:
         """Returns it as JSON-able values."""
         return {name: round(value, 6) for name, value in self._asdict().items()}
-
-    def plus(self, other: Amount) -> Amount:
-        """Returns the sum; both ends are added up, since both may err in the same direction."""
-        return Amount(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> Amount:
         """Returns the product with a number of at least 0."""
@@ -45,8 +39,8 @@ def exactly(value: float) -> Amount:
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
-    """Returns the sum."""
-    return reduce(Amount.plus, amounts, NOTHING)
+    """Returns the sum; both ends are added up, since all may err in the same direction."""
+    return Amount(*map(sum, zip(NOTHING, *amounts, strict=True)))
 
 
 def of_others(sample: Sequence[float], count: float, most: float) -> Amount:
@@ -55,14 +49,15 @@ def of_others(sample: Sequence[float], count: float, most: float) -> Amount:
     The bounds are those of a sum that is predicted by the sample's mean, by Student's t. What does not show in a sample, since
     it is rare, may be in the others: in up to 3 of as many as the sample has. Without a sample it is all or nothing.
     """
+    from scipy.stats import t as student
+
     size = len(sample)
     if count <= 0:
         return NOTHING
     if size < 2:
         return Amount(0, count * most, count * most)
     mean = fmean(sample)
-    quantile = _NORMAL + (_NORMAL**3 + _NORMAL) / (4 * (size - 1))  # of Student's t, nearly
-    half = quantile * stdev(sample) * sqrt(count + count * count / size)
+    half = student.ppf(0.975, size - 1) * stdev(sample) * sqrt(count + count * count / size)
     unseen = min(1.0, _UNSEEN / size)
     low = mean * count - half - unseen * count * mean
     high = mean * count + half + unseen * count * max(0.0, most - mean)

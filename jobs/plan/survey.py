@@ -29,7 +29,7 @@ from jobs.chain.stages.read import Read
 from jobs.chain.stages.web.search_web import SearchWeb
 from jobs.chain.stages.write import Write
 from jobs.chain.store.files import NO_STORE
-from jobs.plan.amounts import Amount, exactly, of_others
+from jobs.plan.amounts import Amount, exactly, of_others, total
 from jobs.plan.work import COUNTED, Component, WorkPart, component_of
 from jobs.plan.workers import LOOKING, Seen, StoredAnswers, is_here
 from jobs.run.draft import PlannedQueries
@@ -132,7 +132,7 @@ class Survey:
         else:  # queries of a shard may be alike, so that a shard is what is sampled
             size = self.left / self._shards
             others = of_others([float(of.mean()) * size for of in shards if len(of)], rest / size, most * size)
-        return exactly(float(values.sum())).plus(others)
+        return total([exactly(float(values.sum())), others])
 
     def _meters(self, job: Job, queries: PlannedQueries, pools: Mapping[str, Pool], stack: ExitStack) -> Meters:
         """Returns the index in `COSTED` of each stage that is looked into, with its worker."""

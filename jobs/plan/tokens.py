@@ -22,7 +22,7 @@ from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.steps.contexts import beginning
 from jobs.chain.store.files import Space, StoreFiles, read_range
 from jobs.job.retrievers import open_documents
-from jobs.plan.amounts import NOTHING, Amount, exactly, of_number
+from jobs.plan.amounts import NOTHING, Amount, exactly, of_number, total
 from jobs.plan.work import WorkPart
 from rewriters.engines import Request
 from rewriters.engines.openai.token_count import TokenCounter
@@ -96,7 +96,7 @@ class Tokens:
             counted, apart = [counter.count(request.prompt) + fmean(added) for request in some], max(added) - min(added)
         known = min(len(counted), int(number.low))
         others = Amount(*(max(0.0, end - known) for end in number))
-        amount = exactly(sum(counted[:known])).plus(of_number(counted, others, 2 * max(counted)))
+        amount = total([exactly(sum(counted[:known])), of_number(counted, others, 2 * max(counted))])
         if not rows:  # another tokenizer may be the model's
             return Amount(amount.low / 2, amount.expected, 2 * amount.high + UNKNOWN_OVERHEAD * number.high)
         return Amount(max(0.0, amount.low - apart * number.low), amount.expected, amount.high + apart * number.high)
