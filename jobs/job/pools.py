@@ -64,7 +64,6 @@ def shared_limits(*configs: Config) -> dict[str | None, SharedLimit]:
 
 
 def _limits(config: Config) -> list[tuple[str, Iterable[tuple[str | None, int]]]]:
-    """Returns the limits of servers that the workers of each pool send to."""
     rerankers = rerankers_of(config)
     sent = [("retrieve", retriever.server_limits()) for retriever in config.retrieve.retrievers.values()]
     texts = [index.own_limits() for index in text_settings(config)]

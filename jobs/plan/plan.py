@@ -51,7 +51,6 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None,
 def _planned(
     prepared: Prepared, progress: LiveDisplay, ablation: Job | None, queries: PlannedQueries, sample: int
 ) -> dict[str, Any]:
-    """Returns the plan of a run with these `queries`."""
     config, storage, shards = prepared.config, prepared.storage, queries.plan.shards
     counts, done = queries.plan.counts, tally_of(storage)
     finished = storage.stat(SUCCESS) is not None

@@ -123,7 +123,6 @@ class Survey:
         return self._total([every - lacks for lacks, every, _ in shards], 0).expected
 
     def _total(self, shards: Sequence[np.ndarray], most: float) -> Amount:
-        """Returns the sum over all queries that are left, by those of some shards."""
         values = np.concatenate([np.zeros(0), *shards])
         if (rest := self.left - len(values)) <= 0:
             return exactly(float(values.sum()))

@@ -58,7 +58,6 @@ def _worker_rows(planned: dict[str, Any]) -> Rows:
 
 
 def _ablation_rows(planned: dict[str, Any]) -> Rows:
-    """Yields the work that the arms of an ablation share, and what is missing of all of them."""
     if (ablation := planned.get("ablation")) is None:
         return
     yield "ablate", f"{ablation['arms']:,} arms over the same queries, each thing that they share done once"
@@ -75,7 +74,6 @@ def _ablation_rows(planned: dict[str, Any]) -> Rows:
 
 
 def _missing_rows(job: Mapping[str, Any]) -> Rows:
-    """Yields the missing work of a run or an ablation, by kind."""
     missing, tries = job["missing"], job["left"]["tries"]
     if missing is None:
         return

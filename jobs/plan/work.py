@@ -117,7 +117,6 @@ def _searches(work: SharedWork) -> Counter[str]:
 
 
 def _alone(work: SharedWork, answer: Answer) -> SharedWork:
-    """Returns the work of one arm by itself."""
     search = work.searches[answer.search]
     reading = work.readings[search.reading]
     pool = tuple(strategy for strategy in reading.rewriting.pool if strategy.name in answer.strategies)

@@ -69,7 +69,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
 
 
 def _of_log(prepared: Prepared, name: str) -> bool:
-    """Returns True if slices of this name are by a column of the log."""
     return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], name))
 
 

@@ -88,5 +88,4 @@ def most_requests(work: SharedWork) -> int:
 
 
 def _other(spent: costs.Totals) -> costs.Totals:
-    """Returns the USD of stages whose workers do not ask before they spend."""
     return {stage: parts for stage, parts in spent.items() if stage not in ASKING}

@@ -140,7 +140,6 @@ class Watch:
         self.state.worker_seconds = sum(busy.values())
 
     def _add_up(self, counts: Mapping[str, int], spent: costs.Totals, pages: Mapping[str, StageProgress]) -> None:
-        """Sums errors, quantities and money of what is committed and of `pages`."""
         every: Counter[str] = Counter(counts)
         for page in pages.values():
             every.update(page.counts)

@@ -218,7 +218,6 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         return table
 
     def _tables(self, committed: pa.Table) -> dict[str, list[Row]]:
-        """Returns the rows that the last stage has committed, by table."""
         tables: dict[str, list[Row]] = defaultdict(list)
         for name, files in json.loads(committed.column("manifest")[0].as_py())["files"].items():
             for key, *_ in files:

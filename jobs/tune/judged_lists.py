@@ -201,7 +201,6 @@ def _block(
     texts: Sequence[Sequence[Text]],
     vectors: TextEncoder | None,
 ) -> GatheredBlock:
-    """Returns the queries from row `first` on that have these texts."""
     table = connection.sql(
         "SELECT row - $first AS query, strategy, position, retriever, list(doc_id ORDER BY rank) AS doc_ids,"
         " list(score ORDER BY rank) AS scores, list(reranked ORDER BY rank) AS reranked"

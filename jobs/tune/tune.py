@@ -115,7 +115,6 @@ def tune(
 
 
 def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
-    """Returns the steps in which nothing is learnt, the simplest first."""
     config, gathered = run.config, objective.gathered
     equal = equal_weights(config, gathered)
     steps: dict[str, FuseSettings] = {}
@@ -130,7 +129,6 @@ def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
 
 
 def _unlearnt(run: RunFolder, gathered: GatheredQueries) -> dict[str, str]:
-    """Returns the learnt steps that this run does not allow, and why."""
     why = {RETRIEVERS: "there is one retriever"} if len(gathered.retrievers) < 2 else {}
     if not gathered.strategies:
         why[STRATEGIES] = "the run has no lists of rewrites"
@@ -140,7 +138,6 @@ def _unlearnt(run: RunFolder, gathered: GatheredQueries) -> dict[str, str]:
 
 
 def _notes(run: RunFolder, gathered: GatheredQueries) -> list[str]:
-    """Returns the assumptions of the figures."""
     config, clusters, notes = run.config, gathered.clusters, []
     alike = len(clusters) - (int(clusters.max()) + 1)
     if alike:
