@@ -82,15 +82,6 @@ def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
     return [f"{where}: {note}" for where, encoder in encoders.items() if encoder for note in encoder_notes(encoder)]
 
 
-def text_settings(config: Config) -> list[RetrieverSettings]:
-    """Returns the settings of the indexes with the texts of documents: all of a union, the first of others, none of the web."""
-    name = config.retrieve.text_retriever
-    settings, members = config.retrieve.retrievers[name], dict[str, RetrieverSettings]()
-    for key, index in settings.indexed(name).items():
-        members.setdefault(settings.member(key), index)
-    return list(members.values())
-
-
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks that the texts of documents can be read, and are those of what all retrievers find."""
     retrievers, first = config.retrieve.retrievers, config.retrieve.text_retriever

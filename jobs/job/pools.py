@@ -15,7 +15,6 @@ from cluster.run.pool_sizes import Pool, PoolRequest, in_process_pools, local_po
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
 from jobs.job.engine import distinct, placed
-from jobs.job.indexes import text_settings
 from jobs.job.paths import Model
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
@@ -66,7 +65,10 @@ def shared_limits(*configs: Config) -> dict[str | None, SharedLimit]:
 def _limits(config: Config) -> list[tuple[str, Iterable[tuple[str | None, int]]]]:
     rerankers = rerankers_of(config)
     sent = [("retrieve", retriever.server_limits()) for retriever in config.retrieve.retrievers.values()]
-    texts = [index.own_limits() for index in text_settings(config)]
+    name = config.retrieve.text_retriever
+    settings = config.retrieve.retrievers[name]
+    first = {settings.member(key): index for key, index in reversed(settings.indexed(name).items())}  # they have the texts
+    texts = [index.own_limits() for index in first.values()]
     if rerankers:
         sent += [("rerank", limits) for limits in texts]
     sent += [("rerank", reranker.server_limits()) for reranker in rerankers]
@@ -178,18 +180,16 @@ def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None 
         requested: the pools of the job that does it: of an ablation those of all arms; None: those of the config.
     """
     requested = requested_pools(config) if requested is None else requested
+    pools: Mapping[str, Pool | PoolRequest] = requested
     if config.cluster.joined is None:
         sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
-        devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
-    else:
-        devices = {name: device(pool) for name, pool in requested.items()}
+        pools = sized(requested, usable_gpus(requested))
+    devices = {name: device(pool) for name, pool in pools.items()}
 
     def with_precision(_: str, retriever: RetrieverSettings) -> RetrieverSettings:
-        return (
-            retriever.model_copy(update={"encoder": _resolved(retriever.encoder, devices["retrieve"])})
-            if retriever.encoder
-            else retriever
-        )
+        if retriever.encoder is None:
+            return retriever
+        return retriever.model_copy(update={"encoder": _resolved(retriever.encoder, devices["retrieve"])})
 
     retrievers = {name: one.with_indexed(name, with_precision) for name, one in config.retrieve.retrievers.items()}
     rerank = config.rerank

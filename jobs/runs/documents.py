@@ -12,7 +12,6 @@ import pyarrow as pa
 from cluster.cause import one_line
 from cluster.errors import ClusterError, RetrieverError
 from jobs.job.corpora import corpus_of, searched_indexes
-from jobs.job.indexes import text_settings
 from jobs.job.retrievers import is_replaced, open_documents
 from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
@@ -61,7 +60,8 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     """
     texts = _pages(run, doc_ids, addresses)
     others = [doc_id for doc_id in doc_ids if doc_id not in texts]
-    if not others or not text_settings(run.config):
+    name = run.config.retrieve.text_retriever
+    if not others or not run.config.retrieve.retrievers[name].indexed(name):
         return texts, None
     try:
         documents = RunDocuments(run)
