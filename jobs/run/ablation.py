@@ -10,7 +10,7 @@ from jobs.config.config import Config
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_checks import check_baseline, check_measures, deepest_rank
-from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
+from jobs.job.prepare import Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job, job_of
 from rewriters.rewriter import Rewriting
@@ -43,7 +43,9 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     _check_samples(config, prepared.rewriting)
     compiled = compile_arms(prepared, arms, looked, sources=config.ablate.sources)
     arms = list(compiled.arms)
-    columns = {*compiled.columns} | {name for name in config.evaluate.slices if _of_log(prepared, name)}
+    first, slices = prepared.files[0], config.evaluate.slices
+    of_log = {one for one in slices if one not in SLICES or (one != "query_type" and has_values(first, one))}
+    columns = {*compiled.columns} | of_log
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     answered = configs_of(arms)
