@@ -15,7 +15,7 @@ from jobs.pages.render import Head, Table
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
-from jobs.terminal.formats import clock, money, one_line, place_beside, printable, shortened
+from jobs.terminal.formats import money, one_line, place_beside, printable, shortened
 from jobs.try_one.outcome import Trial
 from retrievers.lists import TOGETHER
 from rewriters.retries import FIRST_TRY
@@ -163,10 +163,7 @@ def _dropped(trial: Trial) -> Iterator[tuple[str, str]]:
 def _costs(trial: Trial) -> Iterator[tuple[str, str]]:
     for stage in COSTED:
         if sums := costs.stage_sums(trial.spent, stage):
-            parts = [f"{sums.get('seconds', 0):.3f} s", *_quantities(sums)]
-            if trial.start_up.get(stage, 0) >= 0.05:
-                parts.append(f"after {clock(trial.start_up[stage])} of loading, once per worker")
-            yield stage, ", ".join(parts)
+            yield stage, ", ".join([f"{sums.get('seconds', 0):.3f} s", *_quantities(sums)])
 
 
 def _quantities(sums: dict[str, float]) -> list[str]:

@@ -86,8 +86,6 @@ class Trial:
     spent: costs.Totals
     """Costs without start-up."""
     usd: float | None
-    start_up: dict[str, float] = field(default_factory=dict)
-    """Stage -> seconds of loading models and indexes, once per worker."""
     requests: list[Row] = field(default_factory=list)
     """Of each request: prompt, raw answer, what it took; an error in place of the answer."""
     unpriced: str = ""
@@ -140,5 +138,4 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "costs": trial.spent,
         "usd": trial.usd,
         "unpriced": trial.unpriced,
-        "start_up_seconds": trial.start_up,
     }

@@ -7,7 +7,7 @@ the tables of a run.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -147,12 +147,7 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         self._requests.clear()
         row = tried_row(asked, self._tables(self._run_stages([asked], self._stages, report_phase)))
         row["lists"] = self._lists(row)
-        own, start_up = [], Counter[str]()
-        for entry in row["costs"]:
-            if entry["component"].startswith(costs.START_UP):
-                start_up[entry["stage"]] += entry["seconds"]
-            else:
-                own.append(entry)
+        own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
         spent, prices = costs.totals(pa.array(own, costs.COST)), self._prepared.prices
         texts, places = self._texts(row)
         return Trial(
@@ -162,7 +157,6 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
             texts,
             spent,
             None if prices is None else prices.usd(spent),
-            dict(start_up),
             list(self._requests),
             unpriced(self._file) if prices is None else "",
             places,
