@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import compress
 from typing import Any
 
@@ -30,7 +30,6 @@ from jobs.chain.engines import Engines
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
-from jobs.job.corpora import searched_indexes
 from jobs.job.prepare import Ready, leave, prepare
 from jobs.job.retrievers import open_documents
 from jobs.log.rejections import Rejection, judge
@@ -38,8 +37,6 @@ from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.outcome import Row, Trial, check_utf8, tried_row
-from retrievers.retriever import DocumentStore
-from retrievers.union.documents import all_documents
 from retrievers.web.hits import indexed_text
 from rewriters.engines import Request
 from rewriters.normalise import normalise
@@ -245,21 +242,13 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         A page has its own, of several corpora the first that has it.
         """
         texts, places = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}, dict[str, str]()
-        for documents in self._documents:
-            doc_ids = [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in texts]
-            if documents is not self._documents[-1]:
+        indexed = {name: one for name, one in self.config.retrieve.retrievers.items() if one.indexed(name)}
+        for name, settings in indexed.items():
+            if not (doc_ids := [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in texts]):
+                break
+            documents = open_documents(name, settings.at(self._prepared.indexes[name]))
+            if name != list(indexed)[-1]:
                 doc_ids = list(compress(doc_ids, documents.known(doc_ids)))
             texts |= zip(doc_ids, documents.texts(doc_ids), strict=True)
             places |= zip(doc_ids, documents.places(doc_ids), strict=True)
         return texts, places
-
-    @cached_property
-    def _documents(self) -> list[DocumentStore]:
-        """The documents of each corpus, in order of the retrievers."""
-        stores: dict[tuple[str, str | None], DocumentStore] = {}
-        for index in searched_indexes(self.config.retrieve.retrievers, self._prepared.indexes):
-            key = index.member, index.identity.get("corpus")
-            if key not in stores:
-                documents = open_documents(index.name, index.settings.at(index.identity))
-                stores[key] = all_documents({index.member: documents})
-        return list(stores.values())
