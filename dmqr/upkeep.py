@@ -319,8 +319,8 @@ def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str 
     compacted: list[Compacted] = []
     if not dry_run:
         with caller().working("store") as display:
-            phase = lambda begun: display.phase(f"compacting {begun.space.kind} {begun.space.name[:12]}")  # noqa: E731
-            compacted = compact(storage, oldest=oldest, on_begin=phase)
+            display.phase("compacting")
+            compacted = compact(storage, oldest=oldest)
     collected = collect(storage, duration_seconds(unused), oldest=oldest, dry_run=dry_run)
 
     def rows(done: Sequence[Any]) -> list[dict[str, Any]]:

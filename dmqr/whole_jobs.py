@@ -277,9 +277,9 @@ def _compact_store(config: Config, display: LiveDisplay) -> None:
 
     if config.store_folder is None:
         return
-    phase = lambda begun: display.phase(f"compacting the store: {begun.space.kind}")  # noqa: E731
+    display.phase("compacting the store")
     try:
-        for done in compact_crowded(open_storage(config.store_folder), phase):
+        for done in compact_crowded(open_storage(config.store_folder)):
             line = f"store: {done.space.kind} {done.space.name[:12]}: {done.files[0]:,} files are {done.files[1]:,} now"
             event("compacted", line, files=done.files, size=done.size, rows=done.rows, dropped=done.dropped)
     except (DmqrError, OSError) as error:

@@ -54,12 +54,11 @@ def compact(
     most_together: int = 1,
     grace: float = GRACE_SECONDS,
     now: Callable[[], float] = time.time,
-    on_begin: Callable[[StoredSpace], object] = lambda _: None,
 ) -> list[Compacted]:
     """Compacts the spaces of a store; returns what became of those that were not compact.
 
     Rows made before `oldest` (milliseconds since the epoch) go; spaces with at most `most_together` files of one range stay as
-    they are; files that others replace stay for `grace` seconds. `on_begin` is told of each space before its turn.
+    they are; files that others replace stay for `grace` seconds.
 
     Raises HeldError if another process maintains the store, and ClusterError if a file is damaged.
     """
@@ -68,7 +67,6 @@ def compact(
         for stored in stored_spaces(storage):
             remove_replaced(storage, stored, milliseconds(now() - grace))
             if stored.most_together > most_together:
-                on_begin(stored)
                 done.append(compact_space(storage, stored, oldest, milliseconds(now()), check))
         forgotten = forgotten_queries(storage)
         for stored in stored_spaces(storage) if forgotten or not grace else ():
@@ -78,7 +76,7 @@ def compact(
     return done
 
 
-def compact_crowded(storage: Storage, on_begin: Callable[[StoredSpace], object] = lambda _: None) -> list[Compacted]:
+def compact_crowded(storage: Storage) -> list[Compacted]:
     """Compacts the spaces that need it after a run: those with more than `MOST_TOGETHER` files of one range.
 
     No row goes by its age: jobs of other configs, to which rows count for longer, have the same store. Files that others have
@@ -87,7 +85,7 @@ def compact_crowded(storage: Storage, on_begin: Callable[[StoredSpace], object] 
     due, spaces = milliseconds(time.time() - GRACE_SECONDS), stored_spaces(storage)
     needed = any(one.most_together > MOST_TOGETHER or any(merge.at <= due for merge in one.merges) for one in spaces)
     with suppress(HeldError):
-        return compact(storage, most_together=MOST_TOGETHER, on_begin=on_begin) if needed else []
+        return compact(storage, most_together=MOST_TOGETHER) if needed else []
     return []
 
 
