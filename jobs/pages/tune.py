@@ -36,7 +36,7 @@ def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
             "mean": step.mean,
             "to_equal_weights": _values(tuning.against(step, EQUAL)),
             "to_original_alone": _values(tuning.against(step, ALONE)),
-            "learnt": step.learnt,
+            "learnt": bool(step.of_folds),
             "setting": setting_values(step.final, tuning.own_weights),
             "of_folds": [setting_values(setting, tuning.own_weights) for setting in step.of_folds],
         }

@@ -125,11 +125,6 @@ class TuningStep:
     """Settings learnt without each fold; empty where nothing is learnt."""
 
     @property
-    def learnt(self) -> bool:
-        """Returns True if queries chose it."""
-        return bool(self.of_folds)
-
-    @property
     def mean(self) -> float:
         """Returns the mean of the values."""
         return float(self.values.mean())

@@ -189,7 +189,7 @@ def conclusion_written(tuning: Tuning, written: str) -> str:
 def choices(tuning: Tuning) -> list[str]:
     """Returns the choices of each learnt step from all queries, and the number of folds with the same."""
     texts = []
-    for step in (step for step in tuning.steps.values() if step.learnt):
+    for step in (step for step in tuning.steps.values() if step.of_folds):
         parts = [", ".join(f"{name} {weight:g}" for name, weight in step.final.retriever_weights.items())]
         ratios = strategy_ratios(step.final, tuning.own_weights)
         parts.append(", ".join(f"{name} x {ratio:g}" for name, ratio in ratios.items()))

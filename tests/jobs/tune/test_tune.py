@@ -83,7 +83,7 @@ def test_labels_without_meaning_give_no_held_out_gain(tmp_path: Path, monkeypatc
     for seed in range(8):
         judgements = permuted(nothing, seed)
         tuning = tune(nothing.run, judgements, seed=seed)
-        equal, *learnt = [step for step in tuning.steps.values() if step.name == EQUAL or step.learnt]
+        equal, *learnt = [step for step in tuning.steps.values() if step.name == EQUAL or step.of_folds]
         assert [step.name for step in learnt] == [RETRIEVERS, STRATEGIES]
         held_out.append(np.mean([step.mean - equal.mean for step in learnt]))
         objective = Objective(nothing.run.config, gather(nothing.run, judgements, None, "not asked for", 0), judgements)
