@@ -17,7 +17,6 @@ from jobs.config.load import config_of
 from jobs.runs.folder import RunFolder
 from jobs.tune.search import TuningStep
 from jobs.tune.tune import ALONE, CONFIGURED, Tuning, choices, conclusion_written, conclusions
-from retrievers.lists import ORIGINAL
 from retrievers.settings import FuseSettings
 
 HEADER = "# Written by dmqr tune"
@@ -49,9 +48,6 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
     values = tuned_values(run.config, tuning.chosen, file)
     notes = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning.notes]
     rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps.values()]
-    idle = [name for name, weight in values.get("fuse", {}).get("weights", {}).items() if not weight and name != ORIGINAL]
-    if idle:
-        notes.append(f"weight 0: {', '.join(idle)}; out of rewrite.strategies they cost nothing, but joint answers may change")
     if file is None and run.config.label is not None:
         notes.append(f"label: that of the run, {run.config.label}; take it out if --label gave it")
     if DATE in str(values):
