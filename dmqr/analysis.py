@@ -233,8 +233,8 @@ def tune(
         raise ConfigError("judgements", f"{folder.storage.root}: {what}; give QRELS")
     with face.working("tune") as display:
         tuning = tune(folder, judgements, folds, seed, display.phase)
-    files = write_tuned(folder, tuning, judgements.path, written)
+    write_tuned(folder, tuning, judgements.path, written)
 
-    values = {"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, written) | {"files": files}
+    values = {"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, written) | {"files": [written]}
     title = f"{folder.storage.root} ({folder.state})"
     return Result(values, tuning_page(tuning, written), written, title=title, notes=face.notes)

@@ -39,8 +39,8 @@ def check_out(path: str) -> None:
         raise ConfigError("argument", f"{what}; give another name or remove it")
 
 
-def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> list[str]:
-    """Writes the config of the chosen step to a path, with what came out as comments; returns the files.
+def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> None:
+    """Writes the config of the chosen step to a path, with what came out as comments.
 
     `judged_by`: the path of the judgements.
     """
@@ -57,7 +57,6 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
     with written(path) as opened:
         opened.write_text(f"{header}\n{text}", encoding="utf-8")
-    return [path]
 
 
 def _config_file(run: RunFolder) -> dict[str, Any] | None:

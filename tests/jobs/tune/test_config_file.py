@@ -20,16 +20,16 @@ from tests.support.jobs.terminals import printed
 from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, only_bm25
 
 
-def written(judged: Judged, folder: Path) -> tuple[Config, str, list[str]]:
+def written(judged: Judged, folder: Path) -> tuple[Config, str]:
     """The config that a tuning writes, its text, and the names of the files."""
     path = str(folder / "tuned.yaml")
-    files = write_tuned(judged.run, tune(*judged), "qrels.tsv", path)
-    return load_config(path), Path(path).read_text(encoding="utf-8"), files
+    write_tuned(judged.run, tune(*judged), "qrels.tsv", path)
+    return load_config(path), Path(path).read_text(encoding="utf-8")
 
 
 def test_learnt_weights_are_all_that_changes(tmp_path: Path) -> None:
     judged = judged_run(tmp_path, only_bm25, names_of(80))
-    config, text, files = written(judged, tmp_path)
+    config, text = written(judged, tmp_path)
     weights = config.fuse.retriever_weights
     assert weights["bm25"] > weights["dense"]
     assert config.model_copy(update={"fuse": judged.run.config.fuse}) == judged.run.config
@@ -37,12 +37,11 @@ def test_learnt_weights_are_all_that_changes(tmp_path: Path) -> None:
     assert text.startswith(HEADER)
     assert "# retriever weights" in text
     assert "# equal weights" in text
-    assert len(files) == 1
 
 
 def test_weights_that_lose_are_taken_out(tmp_path: Path) -> None:
     fuse = {"weights": {"general": 0.0, "keyword": 0.0}, "retriever_weights": {"dense": 0.1}, "depth": 20}
-    config, text, _ = written(judged_run(tmp_path, half, names_of(80), fuse=fuse), tmp_path)
+    config, text = written(judged_run(tmp_path, half, names_of(80), fuse=fuse), tmp_path)
     assert config.fuse.model_dump(exclude_defaults=True) == {"depth": 20}
     assert "# the config's weights" in text
 
@@ -51,7 +50,7 @@ def test_never_rewriting_is_a_selection(tmp_path: Path) -> None:
     def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
         return strategy == "original" and draw.random() < 0.8
 
-    config, text, _ = written(judged_run(tmp_path, good, names_of(60)), tmp_path)
+    config, text = written(judged_run(tmp_path, good, names_of(60)), tmp_path)
     assert config.rewrite.select.kind == "never"
     assert "tuning beats equal weights: +" in text
 
@@ -119,7 +118,7 @@ def test_what_the_command_line_gave_is_of_the_night(tmp_path: Path) -> None:
 
 def test_where_no_weights_win_the_page_says_so_and_none_are_written(tmp_path: Path) -> None:
     judged = judged_run(tmp_path, half, names_of(60))
-    config, text, _ = written(judged, tmp_path)
+    config, text = written(judged, tmp_path)
     assert config == judged.run.config
     assert "weights" not in yaml.safe_load(text).get("fuse", {})
     lines = printed(tuning_page(tune(*judged), "tuned.yaml"), 80).splitlines()
