@@ -167,12 +167,11 @@ def test_what_differs_by_rounding_alone_has_p_1() -> None:
     assert (found.mean[0], found.low[0], found.high[0], found.p[0]) == (0, 0, 0, 1)
 
 
-def test_the_best_of_several_has_the_interval_of_a_smaller_level() -> None:
+def test_a_gap_has_the_interval_and_the_p_of_its_test() -> None:
     differences, clusters = GENERATOR.normal(0.1, 0.5, 60), alone(60)
-    found = gap(differences, clusters, 5)
-    test = stats.ttest_1samp(differences, 0)
-    assert found.interval == pytest.approx(tuple(test.confidence_interval(1 - 0.05 / 5)))
-    assert found.p == pytest.approx(min(1, 5 * test.pvalue))
+    found, test = gap(differences, clusters), stats.ttest_1samp(differences, 0)
+    assert found.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert found.p == pytest.approx(test.pvalue)
 
 
 def test_the_verdict_is_the_corrected_tests_and_then_that_of_equivalence() -> None:
