@@ -78,12 +78,10 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
-    files: list[LogFile] = []
+    rewriting, files = read_rewriting(config), list[LogFile]()
     if folder is None:
         check_notify(config.notify)
         files = log_files(config.log)
-    rewriting = read_rewriting(config)
-    if folder is None:
         check_log(files, log_columns(config, rewriting))
         named_judgements(config)
         if config.evaluate.answers:

@@ -44,7 +44,7 @@ def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
     ]
     texts = [conclusion_written(tuning, written), *conclusions(tuning)]
     return {
-        "measure": tuning.measure, "queries": tuning.queries, "clusters": int(tuning.clusters.max()) + 1,
+        "measure": tuning.measure, "queries": len(tuning.clusters), "clusters": int(tuning.clusters.max()) + 1,
         "folds": tuning.folds, "steps": steps, "best": tuning.best.name, "chosen": tuning.chosen.name, "written": written,
         "chosen_without_each_fold": float(tuning.written.mean()),
         "settings_tried": tuning.settings_tried, "conclusions": texts, "notes": list(tuning.notes),

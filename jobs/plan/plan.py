@@ -57,10 +57,9 @@ def _planned(
     if not finished:
         check_free(storage, time.time())
     own = job = run_of(prepared)
-    whose = ""
     if ablation is not None and ablation.prepared.storage.stat(SUCCESS) is None:
-        job, whose = ablation, "; as ablate needs them"
-    if whose or not finished:
+        job = ablation
+    if job is ablation or not finished:
         job.check_engines()
     pools, resources = _pools(job.placed(counts["queries"])[0].prepared, progress, job.pools)
     check_shares(pools, *job.configs)
@@ -77,7 +76,7 @@ def _planned(
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
-        "there": resources + whose,
+        "there": resources,
     }
     values |= _of_job(own, queries, done, partial(look, pay=pay) if sample else look)
     if ablation is not None:

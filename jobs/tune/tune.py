@@ -44,7 +44,6 @@ class Tuning:
     """Settings that were tried, and their results."""
 
     measure: str
-    queries: int
     clusters: Numbers
     folds: int
     steps: Mapping[str, TuningStep]
@@ -101,7 +100,6 @@ def tune(
     ]
     return Tuning(
         objective.name,
-        len(gathered.query_ids),
         clusters,
         folds,
         {step.name: step for step in steps},
