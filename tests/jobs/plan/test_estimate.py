@@ -15,9 +15,8 @@ import pytest
 from cluster.errors import ConfigError, Stopped
 from cluster.prices import load_prices
 from cluster.storage import open_storage
-from jobs.plan.budget import over_budget
 from jobs.plan.plan import plan
-from jobs.plan.table import plan_table
+from jobs.plan.table import over_budget, plan_table
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.store.forget import forget
@@ -231,28 +230,6 @@ def test_what_a_stopped_run_has_spent_counts_towards_its_limit(night: Callable[.
 
 
 @pytest.mark.slow
-def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reused(night: Callable[..., Job]) -> None:
-    """The time of a night that finds most in the store is not known by one that found little, so that they are at most."""
-    Path("prices.yaml").write_text(f"{PRICES}driver_hour: 3600\n")  # a USD for a second
-    settings = "limits.max_cost_usd=1000"
-    folder = run_in_process(night("one", settings))
-    for label, reused in (("two", False), ("three", True)):
-        last = open_run(str(folder))
-        seen = planned(night(label, settings))
-        assert ("of its work from the store" in seen["as_before"]["basis"]) == reused
-        around = sum(part.get("driver_seconds", 0) for one in last.starts for part in one["spent"]["driver"].values())
-        assert seen["as_before"]["around_usd"] == pytest.approx(around)
-        low, expected, high = amount(seen["missing"], "usd")
-        assert high < around / 2
-        assert over_budget(seen) is None
-        warning = over_budget(seen | {"max_cost_usd": around / 2})
-        said = f"about {money(expected + around)} ({money(low)} to {money(high + around)}) are expected"
-        assert warning is not None
-        assert warning.startswith(f"the run may stop before its end: {said} with {money(around)} of nodes and driver")
-        folder = run_in_process(night(label, settings))
-
-
-@pytest.mark.slow
 def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(night: Callable[..., Job]) -> None:
     """Its budget, and what is not looked up, are those of its arms, which the run has none of."""
     limited = "limits.max_cost_usd=1e-6"
@@ -310,10 +287,7 @@ def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypa
     for kind, reused in (("requests", 12), ("searches", whole["kinds"]["searches"]["reused"]), ("pairs", 0)):
         assert some["kinds"][kind]["reused"] == pytest.approx(reused, rel=0.3)
         assert (some["kinds"][kind]["about"], whole["kinds"][kind]["about"]) == (kind != "requests", False)
-    assert some["kinds"]["pairs"]["why"] == {"another reranker": 6}
-    rows, all_rows = (list(map(str, plan_table(seen).columns[1].cells)) for seen in (of_some, of_whole))
-    assert "of 6 that were looked up: another reranker (6)" in rows
-    assert "why: another reranker (12)" in all_rows
+    rows = list(map(str, plan_table(of_some).columns[1].cells))
     assert any(f", about {some['kinds']['searches']['reused']} from the store" in words for words in rows)
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
 

@@ -22,7 +22,6 @@ from jobs.job.rewrite import read_rewriting
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.job import Job
-from jobs.runs.tally import Tally, summed
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
@@ -120,20 +119,6 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
         verbs[verb]()
     assert list(job.prepared.storage.list()) == []
-
-
-def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.plan.plan.bytes_to_fetch", lambda name: 2_270_000_000)
-    rerank = prepared.config.rerank.model_copy(update={"kind": "cross_encoder", "model": "somebody/reranker"})
-    config = prepared.config.model_copy(update={"rerank": rerank})
-    found = planned(replace(prepared, config=config))
-    assert found["downloads"] == {"somebody/reranker": 2_270_000_000}
-    assert cells(found)["reranker"] == (
-        "somebody/reranker, 2.3 GB from its hub, on every machine that reranks; --set rerank.kind=none does without one"
-    )
-    assert planned(prepared)["downloads"] == {}
 
 
 POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
