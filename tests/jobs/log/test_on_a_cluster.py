@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from jobs.run.planning.draft import draft_plan, store_plan
+from jobs.run.draft import draft_plan, store_plan
 
 from cluster.errors import LogError
 from cluster.run.shards import PLAN, read_plan
