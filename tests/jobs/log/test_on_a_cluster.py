@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from jobs.run.draft import draft_plan, store_plan
 
 from cluster.errors import LogError
 from cluster.run.shards import PLAN, read_plan
@@ -23,6 +22,7 @@ from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
+from jobs.run.draft import draft_plan, store_plan
 from tests.support.jobs.logs import rows_of
 
 pytestmark = pytest.mark.slow

@@ -31,7 +31,7 @@ from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time
 from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import finished, full_disk, record, run_in_process
+from tests.support.jobs.in_process_runs import full_disk, record, run_in_process
 from tests.support.jobs.nights import log
 
 NODES: dict[str, Any] = {
