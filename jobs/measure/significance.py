@@ -85,7 +85,7 @@ def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
     return series @ members
 
 
-def paired_test(series: Floats, clusters: Numbers, level: float = LEVEL) -> PairedTest:
+def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
     """Returns the mean, its interval and its t-test for each series of differences, robust to clusters.
 
     With n keys of mean difference m, cluster g of n_g keys, r_g the sum over its keys of (difference - m), and the correction
@@ -104,7 +104,6 @@ def paired_test(series: Floats, clusters: Numbers, level: float = LEVEL) -> Pair
     Args:
         series: (series, keys). Differences up to `TIE` count as none, so that rounding has no p.
         clusters: (keys,), numbers of clusters.
-        level: of the interval.
     """
     keys = len(clusters)
     _, clusters, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
@@ -119,15 +118,15 @@ def paired_test(series: Floats, clusters: Numbers, level: float = LEVEL) -> Pair
     squares = correction * sizes**2
     freedom = keys**2 / ((sizes**2).sum() + (squares.sum() ** 2 - (squares**2).sum()) / keys**2)
     error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
-    return t_test(mean, error, np.full(len(series), freedom), level)
+    return t_test(mean, error, np.full(len(series), freedom))
 
 
-def t_test(mean: Floats, error: Floats, freedom: Floats, level: float = LEVEL) -> PairedTest:
+def t_test(mean: Floats, error: Floats, freedom: Floats) -> PairedTest:
     """Returns the test of means by their errors and degrees of freedom."""
     from scipy import stats
 
     known = np.where(freedom > 0, freedom, np.nan)
-    reach = stats.t.ppf((1 + level) / 2, known) * error
+    reach = stats.t.ppf((1 + LEVEL) / 2, known) * error
     p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), known)
     return PairedTest(mean, error, mean - reach, mean + reach, p, freedom)
 

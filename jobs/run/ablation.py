@@ -70,10 +70,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     return job_of(prepared, compiled)
 
 
-def _of_log(prepared: Prepared, name: str) -> bool:
-    return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], name))
-
-
 def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
     answer = next((one for one in compiled.work.answers if one.arm == arm.name), None)  # an oracle has none
     return arm.values() | {

@@ -58,54 +58,6 @@ def of_config(prepared: Prepared, config: Config) -> Prepared:
     return replace(prepared, config=config, engine=config.rewrite.engine, rewriting=read_rewriting(config))
 
 
-def manifest(shard: int, queries: int, **sums: float) -> Manifest:
-    return Manifest(shard, 1, {}, {"queries": queries}, {"rewrite": {"dmqr@tiny": dict(sums)}})
-
-
-def before(prepared: Prepared, left: int, *done: Manifest) -> dict[str, Any]:
-    found = as_before(prepared, left, summed(done))
-    assert found is not None
-    return found
-
-
-def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
-    """Starting up is paid once, whatever is left."""
-    shard = manifest(0, 10, seconds=5.0, prompt_tokens=1000, completion_tokens=100)
-    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
-    expected = before(prepared, 40, shard, manifest(1, 10, seconds=5.0))
-    assert expected["basis"] == "by 2 shards that are committed"
-    assert expected["seconds"] == pytest.approx(20 + 60)
-    assert expected["usd"] == pytest.approx((20 + 60) * 3.6 / 3600 + 2000 * 2e-6)
-    assert as_before(prepared, 0, summed([shard])) is None
-
-
-def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepared) -> None:
-    last = replace(prepared, run_id="small-0123456789ab")
-    storage, name = last.storage, prepared.config.name
-    prepared.output.put(f"{name}/latest.json", json.dumps({"run_id": last.run_id}).encode())
-    storage.put("shards.json", json.dumps({"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}).encode())
-    made = vars(manifest(0, 10, requests=9, prompt_tokens=1000, reused=1))
-    storage.put("commits/000000.json", json.dumps(made).encode())
-    away = [{"service": "S3", "reason": "gone", "began": 100.0, "seconds": 30.0}]
-    away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
-    start = {"start": 1, "status": "finished", "wall_seconds": 100.0, "outages": away, "pools": {"rewrite": {"workers": 2}}}
-    record = {
-        "run_id": last.run_id,
-        "status": "finished",
-        "starts": [start],
-        "config": prepared.config.model_dump(),
-        "identity": prepared.identity | {"config": prepared.identity["config"] | {"log": {"path": "other"}}},
-    }
-    storage.put("run.json", json.dumps(record).encode())
-    expected = before(prepared, 20)
-    assert expected["usd"] == pytest.approx(2000 * 2e-6)
-    assert expected["basis"] == ("by small-0123456789ab, the last run of this kind, which took 10% of its work from the store")
-    pools = {"rewrite": 2}
-    assert (expected["wall_seconds"], expected["waited"], expected["pools"]) == (120.0, 40.0, pools)  # 60 s for 10 queries
-    storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
-    assert as_before(prepared, 20, Tally()) is None
-
-
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_written(
     small_job: Callable[..., str], served_dense: Values, monkeypatch: pytest.MonkeyPatch, verb: str
