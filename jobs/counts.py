@@ -75,11 +75,6 @@ FLAGGED_TEXTS = CountKind("guard", 2)
 """Strategy, flag: texts with this flag of `rewrites.guards`."""
 LEFT_OUT_TEXTS = CountKind("left_out", 2)
 """Strategy, guard: texts that the guard left out."""
-UNSEARCHED = CountKind("unsearched", 1)
-"""Strategy: searches (one per retriever) that near-duplicates left out would have had.
-
-None of a text that another text of the query equals, or while other texts of a strategy with `as_one` are searched.
-"""
 SELECTED_QUERIES = CountKind("selected", 2)
 """Query type, strategy: queries for which it was selected. Both may hold slashes: the key is looked up, and not parsed."""
 STRATEGIES_OF_QUERIES = CountKind("selections", 2)

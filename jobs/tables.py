@@ -112,7 +112,7 @@ REWRITE = pa.struct(
     ]
 )
 # What guards left out of the texts of a query; only counted.
-LEFT_OUT = pa.struct([("strategy", pa.string()), ("guard", pa.string()), ("texts", pa.int32()), ("unsearched", pa.int32())])
+LEFT_OUT = pa.struct([("strategy", pa.string()), ("guard", pa.string()), ("texts", pa.int32())])
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
 SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.string())), ("reason", pa.string())])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])

@@ -35,16 +35,11 @@ class RewriteFailure:
 
 
 class Guarded(NamedTuple):
-    """The texts of a query that a guard left out.
-
-    Of a text that equals another one letter by letter no search is left out, nor of one of a strategy with `as_one` that keeps
-    some texts.
-    """
+    """The number of texts of a query that a guard left out."""
 
     strategy: str
     guard: str
-    texts: int = 0
-    unsearched: int = 0  # searches that they would have had, with each retriever
+    texts: int
 
 
 class Rewritten(NamedTuple):

@@ -21,7 +21,6 @@ from jobs.counts import (
     READ_TEXTS,
     SELECTED_QUERIES,
     STRATEGIES_OF_QUERIES,
-    UNSEARCHED,
     arm_key,
 )
 from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_first
@@ -114,8 +113,6 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
         counts[FLAGGED_TEXTS.key(strategy, flag)] = n
     for left_out in unnested(table, "guarded")[1].to_pylist():
         counts[LEFT_OUT_TEXTS.key(left_out["strategy"], left_out["guard"])] += left_out["texts"]
-        if left_out["guard"] == NEAR_DUPLICATE and left_out["unsearched"]:
-            counts[UNSEARCHED.key(left_out["strategy"])] += left_out["unsearched"]
     return counts
 
 

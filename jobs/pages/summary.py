@@ -27,7 +27,6 @@ from jobs.runs.sums import (
     found_by_guards,
     many_fallbacks,
     readers_by_strategy,
-    searches_saved,
     selected,
 )
 from jobs.runs.tally import covered_words
@@ -169,9 +168,7 @@ def _by_strategy(
 
 def guard_words(run: RunFolder) -> str:
     """Returns the flags and removals of guards, on one line; "" for none."""
-    flags = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
-    saved = searches_saved(run.counts, run.config)
-    return ", ".join([*flags, *[f"{counted('searches', saved)} saved"] * bool(saved)])
+    return ", ".join(f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts))
 
 
 def counted(quantity: str, value: float) -> str:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jobs.config.config import Config
 from jobs.counts import (
     ERROR_QUERIES,
     ERRORS,
@@ -13,7 +12,6 @@ from jobs.counts import (
     READ_TEXTS,
     SELECTED_QUERIES,
     STRATEGIES_OF_QUERIES,
-    UNSEARCHED,
     WORK,
     WORK_ALONE,
     WORK_ELSEWHERE,
@@ -75,14 +73,6 @@ def found_by_guards(counts: Mapping[str, int]) -> list[GuardCount]:
     for (_, guard), count in LEFT_OUT_TEXTS.of(counts):
         totals[True, guard] += count
     return [GuardCount(name, total, is_left_out) for (is_left_out, name), total in sorted(totals.items())]
-
-
-def searches_saved(counts: Mapping[str, int], config: Config) -> int:
-    """Returns the number of searches that were saved by leaving out near-duplicates; a retriever with `together` saves none."""
-    retrieve = config.retrieve
-    searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
-    saved = UNSEARCHED.of(counts)
-    return sum(n * searches.get(name, 0) for (strategy,), n in saved for name in retrieve.route(strategy))
 
 
 class Selected(NamedTuple):

@@ -10,7 +10,8 @@ searched as a passage and one that is searched as a query are near-duplicates on
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from rewriters.lengths import length
 from rewriters.query import Query
 from rewriters.results import Guarded, RewriteResult
 from rewriters.settings import GuardSettings
-from rewriters.strategy import Strategy, searched_as_one
+from rewriters.strategy import Strategy
 
 LEAST = 0.9  # of the Jaccard index
 _SEPARATOR = re.compile(r"[,;،、，；]")
@@ -94,7 +95,7 @@ class Guards:
         wanted = parts(query.text) if any(self._strategies[one.strategy].preserve for one in rewrites) else []
         earlier = [compared(query.text, "query")]
         kept: list[RewriteResult] = []
-        left: list[tuple[RewriteResult, str]] = []
+        left: Counter[tuple[str, str]] = Counter()  # strategy, guard -> texts
         for rewrite in rewrites:
             flagged, reason = self._alone(rewrite, wanted)
             if reason is None:
@@ -107,9 +108,10 @@ class Guards:
             if reason is None:
                 kept.append(flagged)
             else:
-                left.append((flagged, reason))
-        left.sort(key=lambda pair: pair[1] == NEAR_DUPLICATE)  # the first reason of a strategy is the one that it is told
-        return kept, _counted(query.text, kept, left, searched_as_one(self._strategies.values()))
+                left[flagged.strategy, reason] += 1
+        # The first reason of a strategy is the one that it is told.
+        ordered = sorted(left.items(), key=lambda row: row[0][1] == NEAR_DUPLICATE)
+        return kept, [Guarded(strategy, guard, texts) for (strategy, guard), texts in ordered]
 
     def _alone(self, rewrite: RewriteResult, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
         """Returns a text with the flags that it gets by itself, and why it is not searched, if it is not."""
@@ -128,22 +130,3 @@ class Guards:
             flags |= {"too_short"} if count < strategy.words.least else {"too_long"} if count > (most or count) else set()
         is_dropped = missing and settings.preserve == "drop" and strategy.preserve is True
         return replace(rewrite, guards=tuple(sorted(flags))), NOT_PRESERVED if is_dropped else None
-
-
-def _counted(
-    query: str, kept: Sequence[RewriteResult], left: Sequence[tuple[RewriteResult, str]], as_one: Collection[str]
-) -> list[Guarded]:
-    """Counts the texts that were left out, by strategy and guard; `as_one`: the strategies whose texts make one search."""
-    searched = {(query, "query"), *((one.text, one.search_as) for one in kept if one.strategy not in as_one)}
-    joined = {one.strategy for one in kept if one.strategy in as_one}
-    last = {one.strategy: one for one, _ in left}  # the search of texts that are searched as one is gone with this one
-    guarded: dict[tuple[str, str], Guarded] = {}
-    for rewrite, reason in left:
-        if rewrite.strategy in as_one:
-            new = rewrite is last[rewrite.strategy] and rewrite.strategy not in joined
-        else:
-            new = (rewrite.text, rewrite.search_as) not in searched
-            searched.add((rewrite.text, rewrite.search_as))
-        before = guarded.get((rewrite.strategy, reason), Guarded(rewrite.strategy, reason))
-        guarded[rewrite.strategy, reason] = before._replace(texts=before.texts + 1, unsearched=before.unsearched + new)
-    return list(guarded.values())

@@ -82,35 +82,14 @@ def test_what_is_dropped_is_a_note_of_its_strategy() -> None:
     found = read(guarded(preserve="drop"))
     assert list(flags(found)) == ["general", "pseudo_answer", "core_content"]
     assert reasons(found) == {"keyword": "not_preserved"}
-    assert found.guarded == (Guarded("keyword", "not_preserved", 1, 1),)
+    assert found.guarded == (Guarded("keyword", "not_preserved", 1),)
 
 
 def test_near_duplicates_are_not_searched_and_the_earlier_stays() -> None:
     found = read(guarded(near_duplicates="drop"), texts=TEXTS | {"general": QUERY.text + "?", "keyword": QUERY.text})
     assert list(flags(found)) == ["pseudo_answer", "core_content"]
     assert reasons(found) == {"general": "near_duplicate", "keyword": "near_duplicate"}
-    # the keywords are the original's words: that list is made in any case
-    assert found.guarded == (Guarded("general", "near_duplicate", 1, 1), Guarded("keyword", "near_duplicate", 1, 0))
-
-
-@pytest.mark.parametrize(
-    ("as_one", "texts", "found"),
-    [
-        (None, ["trains to Oslo", QUERY.text + "?", QUERY.text + "!"], (2, 2)),
-        ("texts", ["trains to Oslo", QUERY.text + "?", QUERY.text + "!"], (2, 0)),
-        ("texts", [QUERY.text + "?", QUERY.text + "!"], (2, 1)),
-        ("with_original", [QUERY.text + "?", QUERY.text], (2, 1)),
-        ("with_original", [QUERY.text + "?", "trains to Oslo"], (1, 0)),
-    ],
-)
-def test_texts_that_are_searched_as_one_have_a_search_until_all_are_left_out(
-    as_one: str | None, texts: list[str], found: tuple[int, int]
-) -> None:
-    one = guarded([{"multi_query": {"n": 3, "as_one": as_one}}], "separate", near_duplicates="drop")
-    said = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))
-    (request,) = one.requests(QUERY)
-    (left,) = one.read(QUERY, [(request, Completion(said, "stop", "m"))]).guarded
-    assert (left.guard, left.texts, left.unsearched) == ("near_duplicate", *found)
+    assert found.guarded == (Guarded("general", "near_duplicate", 1), Guarded("keyword", "near_duplicate", 1))
 
 
 def test_a_strategy_that_keeps_some_texts_has_a_note_with_how_many_it_lost() -> None:

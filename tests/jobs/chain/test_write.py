@@ -65,8 +65,7 @@ ROW = struct(
             arm=st.just("run"),
         )
     ),
-    guarded=some(struct(strategy=NAMES, guard=st.just("near_duplicate"), texts=st.just(2), unsearched=st.integers(0, 1),
-                        requests=st.integers(0, 1))),
+    guarded=some(struct(strategy=NAMES, guard=st.just("near_duplicate"), texts=st.just(2), requests=st.integers(0, 1))),
     stored=st.just([]),
     found=st.lists(st.tuples(DOCS, SCORES, SOURCES, SCORES, SCORES), max_size=3, unique_by=lambda one: one[0]),
     failed=st.booleans(),
@@ -176,7 +175,6 @@ def test_counts_are_the_sums_of_the_rows(tmp_path_factory: pytest.TempPathFactor
     left: Counter[str] = Counter()
     for one in (one for row in rows for one in row["guarded"]):
         left[f"left_out/{one['strategy']}/near_duplicate"] += 2
-        left[f"unsearched/{one['strategy']}"] += one["unsearched"]
     texts = Counter((one["query_id"], one["strategy"]) for one in flat["rewrites"])
     further: Counter[str] = Counter()
     for (_, strategy), n in texts.items():

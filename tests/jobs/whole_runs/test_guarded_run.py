@@ -10,14 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.config.retrieve import RetrieveSettings
 from jobs.job.prepare import prepare
 from jobs.pages.run import report
 from jobs.pages.summary import guard_words
 from jobs.runs.folder import RunFolder
-from jobs.runs.sums import searches_saved
 from tests.support.jobs.in_process_runs import finished, prepared_job, record
 from tests.support.jobs.whole_runs import rows
 
@@ -85,22 +82,3 @@ def test_texts_that_drift_are_counted_and_searched_all_the_same(
     for table in ("runs", "results"):
         searched = [sorted(map(repr, rows(Path(one.storage.root), table))) for one in (counted, plain)]
         assert searched[0] == searched[1]
-
-
-def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: dict[str, Any]) -> None:
-    counts = {"unsearched/b": 2, "unsearched/a": 1, "left_out/b/near_duplicate": 3}
-    local = {"kind": "local", "index": "index"}
-    dense = local | {"encoder": {"model": "m"}}
-    retrievers = {
-        "x": local, "y": local | {"together": True}, "z": {"kind": "hybrid", "of": {"bm25": local, "dense": dense}}
-    }  # fmt: skip
-
-    def saved(*names: str) -> int:
-        used = {"retrievers": {name: retrievers[name] for name in names}, "routes": {"a": ["x"]}}
-        return searches_saved(counts, config.model_copy(update={"retrieve": RetrieveSettings.model_validate(used)}))
-
-    config = Config.model_validate(values)
-
-    assert saved("x") == 3
-    assert saved("x", "y") == 3  # y makes one search of all texts
-    assert saved("x", "z") == 3 + 2 * 2
