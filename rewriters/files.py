@@ -52,6 +52,14 @@ def read_fields(code: str, where: str, path: str, read: Read, remedy: str, what:
     return fields
 
 
+def take_variables(code: str, where: str, fields: dict[str, Any]) -> dict[str, str]:
+    """Takes the variables that a file declares out of its fields, and returns them with their values."""
+    values = fields.pop("variables", None) or {}
+    if not isinstance(values, dict):
+        raise RewriterError(code, f"{where}: variables: should hold names with their values, found {values!r}")
+    return {str(name): str(value) for name, value in values.items()}
+
+
 @contextmanager
 def checked(code: str, where: str, keys: Callable[[Sequence[Any]], Collection[str]] = lambda place: ()) -> Iterator[None]:
     """Raises the first problem that a model finds in a file, as one line; `keys` returns those that may stand at a place."""

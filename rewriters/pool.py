@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from cluster.errors import RewriterError, nearest
 from cluster.plugins import PluginError, entry_points, imported
 from cluster.settings import REQUIRED
-from rewriters.files import Read, checked, prompt, read_fields, read_local
+from rewriters.files import Read, checked, prompt, read_fields, read_local, take_variables
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Marks, Strategy, Words, plain_name, render, variables
@@ -124,14 +124,11 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     except ValueError as error:
         raise RewriterError("strategy", str(error)) from error
     fields, where = _file(wanted, read)
-    given, variants = fields.pop("variables", {}), fields.pop("variants", {})
-    if not isinstance(given, dict):
-        raise RewriterError("strategy", f"{where}: variables: should hold names with their values, found {given!r}")
-    for key in given.keys() & {"query", CONTEXT, "n", "language"}:
+    declared, variants = take_variables("strategy", where, fields), fields.pop("variants", {})
+    for key in declared.keys() & {"query", CONTEXT, "n", "language"}:
         raise RewriterError("strategy", f"{where}: variables: {key} is reserved; choose another name")
     if not isinstance(variants, dict) or not all(isinstance(one, dict) for one in variants.values()):
         raise RewriterError("strategy", f"{where}: variants: should hold names with the fields that they replace")
-    declared = {str(name): str(value) for name, value in given.items()}
     for key in variants.keys() & wanted.parameters.keys():
         if not isinstance(wanted.parameters[key], bool):
             raise RewriterError(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 from cluster.errors import RewriterError, nearest
 from cluster.settings import FROZEN
 from rewriters.engines import Request, object_schema
-from rewriters.files import Read, checked, read_fields, read_local
+from rewriters.files import Read, checked, read_fields, read_local, take_variables
 from rewriters.guards.mask import Mask
 from rewriters.pool import OF_THE_QUERY
 from rewriters.query import Query
@@ -120,7 +120,7 @@ def load_step(
     else:
         raise RewriterError("prompt", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
     fields = read_fields("prompt", where, path, read, "correct the path, or the file", "the fields of a step")
-    declared = {str(name): str(value) for name, value in (fields.pop("variables", None) or {}).items()}
+    declared = take_variables("prompt", where, fields)
     for key in set(fields) & set(_SET_HERE):
         raise RewriterError("prompt", f"{where}: {key} is not a field of a file; remove it")
     for key in (parameters or {}).keys() - declared.keys():

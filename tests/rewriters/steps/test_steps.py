@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.errors import RewriterError
 from rewriters.engines import Completion
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
@@ -86,6 +87,9 @@ def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
     path.write_text("variables: {domain: law}\nsystem: About {domain}.\nprompt: '{documents} {query}'\n")
     assert load_step(str(path), KNOWN, "answer.prompt").system == "About law."
     assert load_step(str(path), KNOWN, "answer.prompt", {"domain": "bread"}).system == "About bread."
+    path.write_text("variables: [domain]\nprompt: '{documents} {query}'\n")
+    with pytest.raises(RewriterError, match="variables: should hold names with their values"):
+        load_step(str(path), KNOWN, "answer.prompt")
 
 
 def test_reasoning_is_no_part_of_an_answer() -> None:
