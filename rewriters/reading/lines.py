@@ -12,8 +12,9 @@ from rewriters.strategy import Strategy
 _CHATTER = pattern("chatter")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
 SIGNS = "[–•·・‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"  # characters that stand before the items of a list, beside - and * and +
-_BULLET = re.compile(rf"\s*(?:(?:[-*+]|{SIGNS})\s+|・)(?P<text>\S.*)")
+BULLET = re.compile(rf"\s*(?:(?:[-*+]|{SIGNS})\s+|・)(?P<text>\S.*)")
 _NUMBER = re.compile(r"\s*[*_]{0,2}\(?(?P<count>\d{1,2})[.):、．）][*_]{0,2}\s{0,3}(?P<text>\S.*)")
+_MOST_LINES = 40  # of a paragraph that is looked at
 _MOST_ITEM, _MOST_ITEM_WORDS = 60, 16  # of a keyword without a mark; words are characters where a script has no spaces
 # "Core content:": up to four words and a colon. Such a line ends a passage.
 _SHORT_LABEL = re.compile(r"[\s>*_#`\-•]{0,12}[^\W\d_][\w-]{0,40}(?: [\w-]{1,40}){0,3} ?[*_`]{0,3} ?(?::\s|：|:$)")
@@ -27,6 +28,14 @@ def is_fence(line: str) -> bool:
 def has_text(line: str) -> bool:
     """Returns True if a line has text and is no fence."""
     return bool(line.strip()) and not is_fence(line)
+
+
+def paragraph(lines: list[str], at: int) -> str:
+    """Returns the lines with text from `at` on as one, `_MOST_LINES` at most."""
+    end = at
+    while end < min(len(lines), at + _MOST_LINES) and has_text(lines[end]):
+        end += 1
+    return " ".join(line.strip() for line in lines[at:end])
 
 
 def opens_with(query: str, opening: str) -> bool:
@@ -77,7 +86,7 @@ def list_items(lines: list[str], strategy: Strategy) -> list[str]:
 
     Items have bullets, or numbers from 1; those of a strategy that joins lists may stand bare, if they are short.
     """
-    bullets = [found["text"].strip() for found in itertools.takewhile(bool, map(_BULLET.match, lines)) if found]
+    bullets = [found["text"].strip() for found in itertools.takewhile(bool, map(BULLET.match, lines)) if found]
     if bullets:
         return bullets
     matches = enumerate(map(_NUMBER.match, lines), 1)

@@ -10,7 +10,7 @@ from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.json_object import decode, value, whole
-from rewriters.reading.lines import has_text, leading_value, list_items, opens_with
+from rewriters.reading.lines import has_text, leading_value, list_items, opens_with, paragraph
 from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
 from rewriters.reading.words import talk
 from rewriters.reading.words.refusals import without_questions
@@ -102,7 +102,7 @@ def _unescaped(segment: str, ended: bool) -> Value:
 
 _RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # a heading on the passage's line
 _SPOKEN = re.compile(r"^\s*(?P<who>[QA]) ?[:：]\s", re.MULTILINE)
-_MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
+_MAX_LINES = 400  # of an answer
 _MOST_TITLE = 12  # words of a heading without marks
 _NAMES = set("rewrite rewrittenquery rewritten query answer passage text output result response final".split())  # noqa: SIM905
 _MOST_TERM, _MOST_LONGER = 8, 1.5  # words of a list without commas; times the query's words, of sentences that rewrite it
@@ -130,13 +130,6 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
 
 
-def _paragraph(lines: list[str], at: int) -> str:
-    end = at
-    while end < min(len(lines), at + _MOST_LINES) and has_text(lines[end]):
-        end += 1
-    return " ".join(line.strip() for line in lines[at:end])
-
-
 def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
     """Returns the number of the next line with text from `at` on, fences and code left out; None without one."""
     kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not talk.is_rule(lines[n]))
@@ -161,12 +154,12 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
 def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
     """Returns the number of the first line that may be the text, and whether thoughts stand before it."""
     at, thought = _follows(lines, 0, skipped), False
-    if at is not None and (talk.WORKING.match(lines[at]) or talk.is_thought(_paragraph(lines, at), answer.query)):
+    if at is not None and (talk.WORKING.match(lines[at]) or talk.is_thought(paragraph(lines, at), answer.query)):
         at = _labelled_answer(lines, at, answer.query) or at
     while at is not None:
         follows = _follows(lines, at + 1, skipped)
         introduces = follows is not None and talk.is_introduction(lines[at], answer.query)
-        if not introduces and (talk.is_more_thought if thought else talk.is_thought)(_paragraph(lines, at), answer.query):
+        if not introduces and (talk.is_more_thought if thought else talk.is_thought)(paragraph(lines, at), answer.query):
             thought = True
             while at < len(lines) and lines[at].strip():
                 at += 1
@@ -258,7 +251,7 @@ def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
 
 def _is_title(lines: list[str], at: int, following: int) -> bool:
     """Returns True if a line is a heading without marks: short, no sentence, and a paragraph of sentences behind it."""
-    line, after = lines[at].strip(), _paragraph(lines, following)
+    line, after = lines[at].strip(), paragraph(lines, following)
     if talk.ends_as_sentence(line) or line[-1:] in "?？,，;；" or talk.ends_in_colon(line) or not talk.ends_as_sentence(after):
         return False
     apart = following > at + 1
@@ -271,5 +264,5 @@ def _last_clean(lines: list[str], at: int, query: str) -> int | None:
     starts = [n for n in range(at, len(lines)) if has_text(lines[n]) and (n == at or not lines[n - 1].strip())]
     is_talk = (talk.is_comment, talk.is_introduction, lambda line, _: talk.is_heading(line))
     starts = [n for n in starts if not any(one(lines[n], query) for one in is_talk)]
-    paragraph = _paragraph(lines, starts[-1]) if starts else ""
-    return starts[-1] if starts and talk.ends_as_sentence(paragraph) and not talk.is_more_thought(paragraph, query) else None
+    last = paragraph(lines, starts[-1]) if starts else ""
+    return starts[-1] if starts and talk.ends_as_sentence(last) and not talk.is_more_thought(last, query) else None
