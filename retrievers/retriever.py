@@ -10,7 +10,7 @@ settings. They raise RetrieverError if there is no index, or none that fits the 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -116,12 +116,10 @@ def open_retriever(
     index with another one is refused; None: any.
     """
     planned = None if expect_identity is None else {key: value for key, value in expect_identity.items() if key != CODE}
-    with _own_errors(name, settings, "open_retriever"):
-        opener = _opener(settings, "open_retriever")
-        opened: Any = opener.open_retriever(name, settings, device=device, expect_identity=planned)
+    opened: Any = _called("open_retriever", name, settings, device=device, expect_identity=planned)
     if is_plugin(type(settings)) and not isinstance(opened, Retriever):
         line = f"open_retriever gives {type(opened).__name__}, and should give what has search and identity; correct it"
-        raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {opener.__file__}: {line}")
+        raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {_opener(settings).__file__}: {line}")
     return opened
 
 
@@ -133,8 +131,7 @@ def with_code(settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[
 
 def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = False) -> DocumentStore:
     """Returns the documents of a retriever's index; where `patient`, an unreachable server is waited for, as by a worker."""
-    with _own_errors(name, settings, "open_documents"):
-        store: DocumentStore = _opener(settings, "open_documents").open_documents(name, settings, patient=patient)
+    store: DocumentStore = _called("open_documents", name, settings, patient=patient)
     return store
 
 
@@ -150,8 +147,7 @@ def retriever_identity(
 
 
 def _index_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
-    with _own_errors(name, settings, "retriever_identity"):
-        return with_code(settings, _opener(settings, "retriever_identity").retriever_identity(name, settings))
+    return with_code(settings, _called("retriever_identity", name, settings))
 
 
 def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
@@ -190,23 +186,22 @@ def retriever_facts(
 
 
 def _index_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
-    opener = _opener(settings, "retriever_identity")
-    with _own_errors(name, settings, "retriever_facts"):
-        facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
-    return facts
+    noted = hasattr(_opener(settings), "retriever_facts")
+    return _called("retriever_facts", name, settings, identity) if noted else {}
 
 
-def _opener(settings: RetrieverSettings, needed: str) -> Any:
-    """Returns the module of a kind, after a check that it has a function."""
-    module = module_beside(type(settings), settings.opener)
-    if not hasattr(module, needed):
-        raise RetrieverError("plugin", f"{module.__file__}: has no function {needed}; write it as retrievers/retriever.py says")
-    return module
+def _opener(settings: RetrieverSettings) -> Any:
+    return module_beside(type(settings), settings.opener)
 
 
-def _own_errors(name: str, settings: RetrieverSettings, function: str) -> AbstractContextManager[None]:
-    """Says in one line what a function of a plug-in raises."""
-    return own_errors(type(settings), f"{function} failed", RetrieverError, f"retrieve.retrievers.{name}")
+def _called(function: str, name: str, settings: RetrieverSettings, *arguments: Any, **options: Any) -> Any:
+    """Returns the result of a function of a kind's module; says in one line what that of a plug-in raises."""
+    with own_errors(type(settings), f"{function} failed", RetrieverError, f"retrieve.retrievers.{name}"):
+        module = _opener(settings)
+        if not hasattr(module, function):
+            line = f"has no function {function}; write it as retrievers/retriever.py says"
+            raise RetrieverError("plugin", f"{module.__file__}: {line}")
+        return getattr(module, function)(name, settings, *arguments, **options)
 
 
 @contextmanager
