@@ -1,8 +1,8 @@
 """Runs the stages in this process, without Ray: each has threads of its own, and shards wait between them.
 
 As on Ray, a stage with a pool has a worker that lives as long as the run, with a thread for each of its `concurrent_blocks`;
-consecutive stages without a pool share one thread. The next shard that a stage takes is the first by order of admission, so
-where no stage has several threads shards end in the order in which they began. What waits is bounded by the gate.
+consecutive stages without a pool share one thread. A stage takes shards in the order in which they come, so where no stage has
+several threads shards end in the order in which they began. What waits is bounded by the gate.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import count, pairwise
-from queue import PriorityQueue
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -41,13 +40,13 @@ class LocalRunner:
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
         self._groups = [(group, group[0].concurrent_blocks if group[0].pool else 1) for group in groups(self._stages)]
-        ends = [1, *(threads for _, threads in self._groups), 1]  # threads that admit, those of each group, and the caller
-        self._queues = [_BlockQueue(writers, readers) for writers, readers in pairwise(ends)]
+        self._queues: list[SimpleQueue[pa.Table | None]] = [SimpleQueue() for _ in self._groups]  # None ends a thread
+        # Blocks after the last stage, and how many there will be; an error, or None, ends the run before.
+        self._ended: SimpleQueue[pa.Table | int | BaseException | None] = SimpleQueue()
         self._built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
         self._threads: list[threading.Thread] = []
         self._meters: list[Meter] | None = []  # to be closed at the end; None: it has ended
-        self._failure: BaseException | None = None  # the first of any thread
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock, self._over = threading.Lock(), threading.Event()
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -55,59 +54,59 @@ class LocalRunner:
         Builds the workers with the first shard, in the order of the stages, and closes them at the end. An exception of a
         worker is raised when the others have dropped what they have in hand, at their next heartbeat.
         """
-        first, *_, ended = self._queues
-        complete = False
+        taken, admitted = 0, math.inf
+        failure: BaseException | None = None
         try:
-            self._begin(self._admit, shards, first)
-            for (group, threads), queue, following in zip(self._groups, self._queues, self._queues[1:], strict=False):
+            self._begin(self._admit, shards)
+            following = [*self._queues[1:], self._ended]
+            for (group, threads), waiting, done in zip(self._groups, self._queues, following, strict=True):
                 for _ in range(threads):
-                    self._begin(self._pass_on, [self._built[stage.name] for stage in group], queue, following)
-            while (block := ended.take()) is not None:
-                yield from block[1].to_pylist()
-            complete = True
+                    self._begin(self._pass_on, group, waiting, done)
+            while taken < admitted and (ended := self._ended.get()) is not None:
+                if isinstance(ended, BaseException):
+                    raise ended
+                if isinstance(ended, int):
+                    admitted = ended
+                    continue
+                taken += 1
+                yield from ended.to_pylist()
+        except BaseException as error:
+            failure = error
+            raise
         finally:
-            if not complete:  # the caller takes no more
-                self._drop()
-            self._end()
-            self._ended.set()
-        if self._failure is not None:
-            raise self._failure
+            self.tracker.dropped |= taken < admitted
+            self._end(failure)
+            self._over.set()
 
     def drop(self) -> None:
         """Ends the run where it is: admits nothing more, drops what is in hand, and waits a moment for that."""
-        if not self._ended.is_set():
+        if not self._over.is_set():
             self.tracker.close()
-            self._drop()
-            self._ended.wait(_LEAVING_SECONDS)
+            self.tracker.dropped = True
+            self._ended.put(None)
+            self._over.wait(_LEAVING_SECONDS)
 
-    def _admit(self, shards: Iterable[pa.Table], queue: _BlockQueue) -> None:
+    def _admit(self, shards: Iterable[pa.Table]) -> None:
         """Puts each shard into the first queue once it is admitted; the first one has the workers built."""
-        try:
-            for order, table in enumerate(shards):
-                admitted = None
-                while admitted is None:
-                    if self.tracker.dropped:
-                        return
-                    admitted = self.tracker.admit(shard_of(table), _ADMISSION_SECONDS)
-                if not admitted:
+        count = 0
+        for table in shards:
+            while (admitted := self.tracker.admit(shard_of(table), _ADMISSION_SECONDS)) is None:
+                if self.tracker.dropped:
                     return
-                if not order:
-                    self._begin(self._build_all)
-                queue.put(order, table)
-        finally:
-            queue.close()
+            if not admitted:
+                break
+            if not count:
+                self._begin(self._build_all)
+            self._queues[0].put(table)
+            count += 1
+        self._ended.put(count)
 
-    def _pass_on(self, meters: Sequence[Future[Meter]], queue: _BlockQueue, following: _BlockQueue) -> None:
-        """Runs the blocks of a queue through the stages of a group, and puts them into the following one."""
-        try:
-            while not self.tracker.dropped and (taken := queue.take()) is not None:
-                order, table = taken
-                for built in meters:
-                    meter = built.result()
-                    table = run_block(meter, table, self.tracker, meter.stage.name)
-                following.put(order, table)
-        finally:
-            following.close()
+    def _pass_on(self, stages: Sequence[Stage], waiting: SimpleQueue[Any], done: SimpleQueue[Any]) -> None:
+        """Runs the blocks that wait for a group of stages through it."""
+        while (table := waiting.get()) is not None and not self.tracker.dropped:
+            for stage in stages:
+                table = run_block(self._built[stage.name].result(), table, self.tracker, stage.name)
+            done.put(table)
 
     def _build_all(self) -> None:
         # One after the other: packages that are imported, and models that are loaded, by two threads at a time disturb each
@@ -117,8 +116,7 @@ class LocalRunner:
                 if self.tracker.dropped:
                     raise _Dropped
                 self._built[stage.name].set_result(self._build(stage))
-        except BaseException as error:
-            self._fail(error)  # before those who wait for a worker hear of it
+        finally:
             for left in self._built.values():
                 if not left.done():
                     left.set_exception(_Dropped())
@@ -143,31 +141,25 @@ class LocalRunner:
         def called() -> None:
             try:
                 work(*arguments)
+            except _Dropped:
+                return
             except BaseException as error:
-                self._fail(error)
+                self.tracker.dropped = True
+                self._ended.put(error)
 
         thread = threading.Thread(target=called, name=THREAD, daemon=True)
         with self._lock:
             self._threads.append(thread)
         thread.start()
 
-    def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            if not isinstance(error, _Dropped):
-                self._failure = self._failure or error
-        self._drop()
-
-    def _drop(self) -> None:
-        """Has the threads end: at the next heartbeat, or with the block that they have in hand."""
-        self.tracker.dropped = True
-        for queue in self._queues:
-            queue.end(-1)
-
-    def _end(self) -> None:
+    def _end(self, failure: BaseException | None) -> None:
         """Waits for the threads to end, and closes the workers; where a thread is still inside one, none is closed.
 
         What closing raises is raised, or noted on the failure of the run.
         """
+        for (_, threads), queue in zip(self._groups, self._queues, strict=True):
+            for _ in range(threads):
+                queue.put(None)
         end = time.monotonic() + _DROPPED_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()) if self.tracker.dropped else None)
@@ -181,8 +173,8 @@ class LocalRunner:
                 meter.close()
             except Exception as error:
                 failed = failed or error
-        if failed is not None and self._failure is not None:
-            self._failure.add_note(f"a worker cannot be closed, either: {cause(failed)}")
+        if failed is not None and failure is not None:
+            failure.add_note(f"a worker cannot be closed, either: {cause(failed)}")
         elif failed is not None:
             raise failed
 
@@ -201,30 +193,3 @@ class _Tracker(ProgressTracker):
         super().heartbeat(stage, shard, attempt, share, spent)
         if self.dropped:
             raise _Dropped
-
-
-class _BlockQueue:
-    """The blocks that wait for one group of stages, by their place in the order of admission; thread-safe."""
-
-    def __init__(self, writers: int, readers: int) -> None:
-        self._waiting: PriorityQueue[tuple[float, int, pa.Table | None]] = PriorityQueue()
-        self._others, self._readers, self._number = iter(range(writers - 1)), readers, count()
-
-    def put(self, order: float, table: pa.Table | None) -> None:
-        """Adds a block, or None: one of the readers is to end."""
-        self._waiting.put((order, next(self._number), table))
-
-    def take(self) -> tuple[float, pa.Table] | None:
-        """Returns the first block by place; waits for one; None: there are no more."""
-        order, _, table = self._waiting.get()
-        return None if table is None else (order, table)
-
-    def close(self) -> None:
-        """Records that one of the writers puts no more; the last one ends the queue."""
-        if next(self._others, None) is None:
-            self.end(math.inf)
-
-    def end(self, order: float) -> None:
-        """Has the readers end when they come to a place."""
-        for _ in range(self._readers):
-            self.put(order, None)
