@@ -140,12 +140,14 @@ class Kinds:
         group: str = "",
         refusal: type[DmqrError] = ConfigError,
         only: Callable[[Any], bool] | None = None,
+        default: str | None = None,
     ) -> None:
         """Makes a registry of kind -> `module:Class`; one that is added later counts, too.
 
         A plug-in of `group` that is not there is refused with `refusal` when it is opened. `only` chooses among the classes.
+        `default` is the kind of settings that do not say theirs.
         """
-        self.classes, self.group, self.refusal, self._only = classes, group, refusal, only
+        self.classes, self.group, self.refusal, self._only, self._default = classes, group, refusal, only, default
         self._made: tuple[list[str], TypeAdapter[Any]] | None = None
         self._plugins: dict[str, type[BaseModel]] = {}  # those that were read last, by kind
 
@@ -166,12 +168,19 @@ class Kinds:
 
     def _any(self) -> TypeAdapter[Any]:
         if self._made is None or self._made[0] != [*self.classes]:
-            union: Any = Union[tuple(self._house().values())]  # noqa: UP007 - of classes that are known now
-            self._made = [*self.classes], TypeAdapter(Annotated[union, Field(discriminator="kind")])
+            annotated: Any = Annotated
+            tagged = tuple(annotated[model, Tag(kind)] for kind, model in self._house().items())
+            union: Any = Union[tagged]  # noqa: UP007 - of classes that are known now
+            self._made = [*self.classes], TypeAdapter(annotated[union, Discriminator(self._kind)])
         return self._made[1]
 
+    def _kind(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return value.get("kind", self._default)
+        return getattr(value, "kind", next(iter(self._house())))  # any class refuses what is no section
+
     def _read(self, value: Any, base: type[Settings], context: Any) -> Settings:
-        kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+        kind = self._kind(value)
         if not self.group or not isinstance(kind, str) or kind in self.classes:
             return cast(Settings, self._any().validate_python(value, context=context))
         if isinstance(value, base):

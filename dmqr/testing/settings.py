@@ -11,8 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from cluster.errors import DmqrError
 from cluster.settings import REQUIRED, Settings
 from retrievers.kinds import AnyRetrieverSettings, RetrieverSettings
-from retrievers.rerankers.kinds import AnyRerankerSettings
-from retrievers.rerankers.settings import RerankerSettings
+from retrievers.rerankers.settings import AnyRerankerSettings, RerankerSettings
 from rewriters.engines.settings import AnyEngineSettings, EngineSettings
 
 OwnSettings = TypeVar("OwnSettings", RetrieverSettings, EngineSettings, RerankerSettings)

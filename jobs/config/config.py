@@ -27,8 +27,7 @@ from jobs.config.settings import (
 from jobs.config.step_checks import step_faults
 from jobs.log.settings import LogSettings
 from retrievers.lists import BESIDE, TOGETHER
-from retrievers.rerankers.kinds import AnyRerankerSettings
-from retrievers.rerankers.settings import RerankerSettings
+from retrievers.rerankers.settings import AnyRerankerSettings, RerankerSettings
 from retrievers.settings import AnyCorpusSettings, AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
 from rewriters.pool import named
 from rewriters.steps.settings import (

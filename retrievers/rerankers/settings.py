@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from cluster.errors import RetrieverError
 from cluster.named_content import deciding_fields
 from cluster.plugins import identity_of
-from cluster.settings import Settings
+from cluster.settings import Kinds, Settings
 from retrievers.models import model_identity
 
 if TYPE_CHECKING:
@@ -93,3 +93,13 @@ def _weights(name: str) -> str:
         return model_identity(name)
     except RetrieverError:  # whoever loads it says so
         return name
+
+
+RERANKERS = Kinds(
+    dict.fromkeys(("cross_encoder", "bi_encoder", "server", "none"), "retrievers.settings:RerankSettings"),
+    group="dmqr.rerankers",
+    refusal=RetrieverError,
+    default="cross_encoder",
+)
+"""The kinds of rerankers: those of this project, which have one model of settings, and plug-ins."""
+AnyRerankerSettings = Annotated[RerankerSettings, RERANKERS]

@@ -20,8 +20,7 @@ from jobs.config.settings import Subsets
 from jobs.job.measure_checks import deepest_rank
 from retrievers.fusion import takes_part
 from retrievers.lists import BESIDE
-from retrievers.rerankers.kinds import RERANKERS
-from retrievers.rerankers.settings import RerankerSettings
+from retrievers.rerankers.settings import RERANKERS, RerankerSettings
 from rewriters.pool import named
 
 Family = Literal["run", "always", "arms", "grid", "subsets", "samples"]
