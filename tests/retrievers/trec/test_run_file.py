@@ -82,10 +82,9 @@ def by_rules(lines: list[str]) -> tuple[dict[str, list[tuple[str, float]]], tupl
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_many_topics_in_any_order_of_lines_and_portions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_topics_in_any_order_of_lines(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = random.Random(seed)
     monkeypatch.setattr(run_file, "_BLOCK", drawn.choice([1, 7, 1000]))
-    monkeypatch.setattr(run_file, "_PORTION", drawn.choice([1, 5, 40, 10_000]))
     lines = [
         line(
             f"{drawn.choice('abé')}{drawn.randrange(12)}",
@@ -125,7 +124,7 @@ def test_a_line_costs_few_bytes() -> None:
         line(f"document-{n * 7919 % 1_000_000:06}", 50 - n % 100 * 0.25, n % 100 + 1, f"q{n // 100:05}") for n in range(200_000)
     )
     run = run_of(*lines)
-    kept = sum(chunk.nbytes for chunk in run.doc_ids.chunks) + run.scores.nbytes
+    kept = run.doc_ids.nbytes + run.scores.nbytes
     assert kept / 200_000 < 30
     sent = pickle.dumps(GivenLists.from_run({f"what is {topic}": place for place, topic in enumerate(run.topics)}, run, {}))
     assert len(sent) / 200_000 < 30
