@@ -9,8 +9,8 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
+from retrievers.batches import in_threads, made_ahead
 from retrievers.corpora.corpus import joined
 from retrievers.elastic.connection import BUSY, Connection, RequestRefused, ServerUnavailable, error_words, hits_of
 from retrievers.elastic.documents import fetch
@@ -38,85 +39,62 @@ _FILTER = "errors,items.create._id,items.create.status,items.create.error.type,i
 Action = dict[str, Any]  # a document as `streaming_bulk` takes it; by `create_action`
 
 
-class BulkLoader:
-    """Loads documents into one index, in up to `in_flight` concurrent bulk requests, by the library's `streaming_bulk`.
+def load_documents(connection: Connection, index: str, documents: Sequence[Action], in_flight: int) -> None:
+    """Loads documents into a concrete index, in up to `in_flight` concurrent bulk requests, by `streaming_bulk`.
 
     That cuts documents into requests, and reads the answers item by item. Its own retries are not used: they wait in
-    `time.sleep`, which closing cannot interrupt, count attempts and not minutes, have no jitter, and leave out lost
+    `time.sleep`, which an error cannot interrupt, count attempts and not minutes, have no jitter, and leave out lost
     connections, timeouts and answers cut short. `Connection.retry` covers all of these.
 
     Documents are created, never overwritten. One that is in the index already, because an answer was lost or an earlier build
     loaded it, is answered 409 and counts as loaded: nothing is indexed twice, and no deleted copy distorts BM25's statistics.
+    Raises RetrieverError if one is refused, or patience ends.
     """
+    parts = [documents[start : start + _DOCUMENTS] for start in range(0, len(documents), _DOCUMENTS)]
+    in_threads(partial(_load, connection, index), parts, in_flight)
 
-    def __init__(self, connection: Connection, index: str, in_flight: int) -> None:
-        """Starts with no request; the connection bounds those of all its threads together. `index` is the concrete one."""
-        self._connection, self._index, self._in_flight = connection, index, in_flight
-        self._where = f"index {index} at {connection.address}"
-        self._pool = ThreadPoolExecutor(in_flight, "bulk")
-        self._pending: set[Future[None]] = set()
-        self._closed = threading.Event()
 
-    def add(self, documents: Sequence[Action]) -> None:
-        """Queues documents for loading; raises RetrieverError if one, also of an earlier call, is refused, or patience ends."""
-        for start in range(0, len(documents), _DOCUMENTS):
-            while len(self._pending) > self._in_flight:
-                self._collect(FIRST_COMPLETED)
-            self._pending.add(self._pool.submit(self._load, documents[start : start + _DOCUMENTS]))
+def _load(connection: Connection, index: str, documents: Sequence[Action], stop: threading.Event) -> None:
+    left = {action["_id"]: action for action in documents}
+    try:
+        connection.retry(lambda: _send(connection, index, left), connection.patience, stop)
+    except RequestRefused as refused:
+        if refused.status != 413 or len(left) == 1:
+            problem = f"{refused.problem}; correct the corpus or the config"
+            raise RetrieverError("elastic-refused", f"index {index} at {connection.address}: {problem}") from None
+        rest = list(left.values())  # a proxy before the server may limit requests to less than `_BYTES`
+        _load(connection, index, rest[: len(rest) // 2], stop)
+        _load(connection, index, rest[len(rest) // 2 :], stop)
 
-    def drain(self) -> None:
-        self._collect(FIRST_EXCEPTION)
 
-    def close(self) -> None:
-        """Drops documents that are queued or wait to be sent again; waits for requests in flight."""
-        self._closed.set()
-        self._pool.shutdown(cancel_futures=True)
+def _send(connection: Connection, index: str, left: dict[str, Action]) -> None:
+    """Sends documents once and removes those that are in the index from `left`."""
+    from elasticsearch.helpers import streaming_bulk
 
-    def _collect(self, until: str) -> None:
-        done, self._pending = wait(self._pending, return_when=until)
-        for future in done:
-            future.result()
-
-    def _load(self, documents: Sequence[Action]) -> None:
-        left = {action["_id"]: action for action in documents}
-        try:
-            self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
-        except RequestRefused as refused:
-            if refused.status != 413 or len(left) == 1:
-                problem = f"{refused.problem}; correct the corpus or the config"
-                raise RetrieverError("elastic-refused", f"{self._where}: {problem}") from None
-            rest = list(left.values())  # a proxy before the server may limit requests to less than `_BYTES`
-            self._load(rest[: len(rest) // 2])
-            self._load(rest[len(rest) // 2 :])
-
-    def _send(self, left: dict[str, Action]) -> None:
-        """Sends documents once and removes those that are in the index from `left`."""
-        from elasticsearch.helpers import streaming_bulk
-
-        answer = "an answer that lacks documents"
-        with self._connection.client(f"POST /{self._index}/_bulk") as client:
-            results: Any = streaming_bulk(
-                client, list(left.values()), chunk_size=_DOCUMENTS, max_chunk_bytes=_BYTES, raise_on_error=False,
-                index=self._index, filter_path=_FILTER,
-            )  # fmt: skip
-            # Closed by this thread: the library's span would end in another context. An answer may be a login page.
-            with closing(results), suppress(KeyError, TypeError):
-                for created, result in results:
-                    item = result["create"]
-                    kind = (item.get("error") or {}).get("type")
-                    if created or item["status"] == _CONFLICT:
-                        left.pop(item["_id"])
-                    elif item["status"] in BUSY:
-                        answer = f"documents were answered {item['status']} {kind}"
-                    elif kind == _CLOSED_INDEX:
-                        problem = "another process has finished it meanwhile; run the same command again"
-                        raise RetrieverError("run-held", f"{self._where}: {problem}")
-                    else:
-                        kind, why = error_words(item.get("error") or {})
-                        problem = f"document {item['_id']!r} is refused: {kind}: {one_line(why, 200)}; correct the corpus"
-                        raise RetrieverError("elastic-refused", f"{self._where}: {problem}")
-        if left:
-            raise ServerUnavailable(answer, overloaded=True)
+    where, answer = f"index {index} at {connection.address}", "an answer that lacks documents"
+    with connection.client(f"POST /{index}/_bulk") as client:
+        results: Any = streaming_bulk(
+            client, list(left.values()), chunk_size=_DOCUMENTS, max_chunk_bytes=_BYTES, raise_on_error=False,
+            index=index, filter_path=_FILTER,
+        )  # fmt: skip
+        # Closed by this thread: the library's span would end in another context. An answer may be a login page.
+        with closing(results), suppress(KeyError, TypeError):
+            for created, result in results:
+                item = result["create"]
+                kind = (item.get("error") or {}).get("type")
+                if created or item["status"] == _CONFLICT:
+                    left.pop(item["_id"])
+                elif item["status"] in BUSY:
+                    answer = f"documents were answered {item['status']} {kind}"
+                elif kind == _CLOSED_INDEX:
+                    problem = "another process has finished it meanwhile; run the same command again"
+                    raise RetrieverError("run-held", f"{where}: {problem}")
+                else:
+                    kind, why = error_words(item.get("error") or {})
+                    problem = f"document {item['_id']!r} is refused: {kind}: {one_line(why, 200)}; correct the corpus"
+                    raise RetrieverError("elastic-refused", f"{where}: {problem}")
+    if left:
+        raise ServerUnavailable(answer, overloaded=True)
 
 
 def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
@@ -132,27 +110,25 @@ def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
     return {"_op_type": "create", "_id": doc_id, "_source": source}
 
 
-class CorpusLoader:
-    """Loads record batches of a corpus into one index."""
+class Documents:
+    """Makes the documents of an index from record batches of a corpus."""
 
-    def __init__(self, settings: Mapping[str, Any], encode: Encode | None) -> None:
-        """Opens a connection, with its errors, and a `BulkLoader`; sends nothing.
+    def __init__(self, settings: Mapping[str, Any], connection: Connection, encode: Encode | None) -> None:
+        """Sends nothing.
 
         `settings` are those of `build.ElasticBuild.loader_settings`; `encode` makes the vectors; None: there are none.
         """
-        self._index, self._resumed = settings["index"], settings["resumed"]
+        self._index, self._resumed, self._connection = settings["index"], settings["resumed"], connection
         self._text_field, self._vector_field, self._dim = settings["text_field"], settings["vector_field"], settings["dim"]
         self._vector_sources, self._encode = settings["vector_sources"], encode
-        self._connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
-        self._bulk = BulkLoader(self._connection, self._index, settings["in_flight"])
 
-    def add(self, batch: pa.RecordBatch) -> Counter[str]:
-        """Queues the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks."""
+    def __call__(self, batch: pa.RecordBatch) -> tuple[list[Action], Counter[str]]:
+        """Returns the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks, and counts."""
         rows = batch.num_rows
         if self._resumed:
             batch = self._missing(batch)
         if not batch.num_rows:
-            return Counter(present=rows)
+            return [], Counter(present=rows)
         texts, counts = joined(batch), Counter(loaded=batch.num_rows, present=rows - batch.num_rows)
         ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
         fields: list[dict[str, Any]] = [{} for _ in texts]
@@ -167,16 +143,7 @@ class CorpusLoader:
         for doc_id, title, text, columns, field in zip(ids, titles, texts, kept, fields, strict=True):
             document = {"doc_id": doc_id, "title": title, self._text_field: text} | field
             actions.append(create_action(doc_id, document if columns is None else document | {"columns": columns}))
-        self._bulk.add(actions)
-        return counts
-
-    def drain(self) -> None:
-        self._bulk.drain()
-
-    def close(self) -> None:
-        """Drops documents that are not sent yet and closes the connection."""
-        self._bulk.close()
-        self._connection.close()
+        return actions, counts
 
     def _missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         doc_ids = batch.column("doc_id").to_pylist()
@@ -232,17 +199,15 @@ class PassageEncoder:
 
 
 def load_corpus(settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
-    """Loads batches as `build.ElasticBuild.loader_settings` say: encodes one while requests with earlier ones are in flight.
+    """Loads batches as `build.ElasticBuild.loader_settings` say: encodes the next one while requests with one are in flight.
 
     Yields counts: documents `loaded` and `present` in the index already, texts `encoded`, and vectors of an index `reused`.
     """
-    loader = CorpusLoader(settings, PassageEncoder(settings["encoder"]) if settings["encoder"] else None)
-    try:
-        for batch in batches:
-            yield loader.add(batch)
-        loader.drain()
-    finally:
-        loader.close()
+    encode = PassageEncoder(settings["encoder"]) if settings["encoder"] else None
+    with closing(Connection(settings["where"], settings["connection"], settings["in_flight"])) as connection:
+        for documents, counts in made_ahead(Documents(settings, connection, encode), batches):
+            load_documents(connection, settings["index"], documents, settings["in_flight"])
+            yield counts
 
 
 def text_hash(text: str) -> str:

@@ -15,8 +15,8 @@ import pytest
 
 from cluster.errors import RetrieverError
 from retrievers.corpora.builds import BuildInputs, Built
+from retrievers.elastic import bulk
 from retrievers.elastic.build import ElasticBuild, build_elastic_index, elastic_indexes
-from retrievers.elastic.bulk import BulkLoader
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
@@ -116,12 +116,12 @@ def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: 
 
 def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retrievers.elastic.bulk._DOCUMENTS", 50)
-    merged, sent = ElasticBuild._merge, BulkLoader._send
+    merged, sent = ElasticBuild._merge, bulk._send
     before: list[int] = []
 
-    def send(self: BulkLoader, left: Any) -> None:
-        sent(self, left)
-        segments(self._index)  # what was sent is a segment now
+    def send(connection: Any, index: str, left: Any) -> None:
+        sent(connection, index, left)
+        segments(index)  # what was sent is a segment now
 
     def look(self: ElasticBuild) -> None:
         before.append(segments(self._index))
@@ -132,7 +132,7 @@ def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, m
         return int(ask("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"])
 
     monkeypatch.setattr(ElasticBuild, "_merge", look)
-    monkeypatch.setattr(BulkLoader, "_send", send)
+    monkeypatch.setattr(bulk, "_send", send)
     made = build(many(write_corpus), block(alias, shards=2))
     assert before[0] > 2
     assert segments(made.concrete) == 2
@@ -187,15 +187,15 @@ def test_a_killed_build_goes_on(
         import os, signal
         from retrievers.corpora.builds import BuildInputs
         from retrievers.elastic import build as elastic_build
-        from retrievers.elastic import passages as elastic_bulk
+        from retrievers.elastic import bulk
         from retrievers.elastic.settings import ElasticSettings
-        send = elastic_bulk.BulkLoader._send
-        def sent(self, left):
+        send = bulk._send
+        def sent(connection, index, left):
             last = {dense} or max(left) >= "d1500"
-            send(self, left)
+            send(connection, index, left)
             if last:
                 os.kill(os.getpid(), signal.SIGKILL)
-        elastic_bulk.BulkLoader._send = sent
+        bulk._send = sent
         (fields,) = elastic_build.elastic_indexes({{"r": ElasticSettings(**{wanted!r})}}).values()
         elastic_build.build_elastic_index(fields, BuildInputs([{str(corpus)!r}]))
     """
@@ -204,7 +204,7 @@ def test_a_killed_build_goes_on(
     with pytest.raises(RetrieverError, match="there is none; build it with"):
         open_retriever("bm25", typed(wanted))
     (unfinished,) = generations(alias)
-    with pytest.raises(RetrieverError, match="is not built to its end; resume with: dmqr index"):
+    with pytest.raises(RetrieverError, match="is not fully built; resume with: dmqr index"):
         open_retriever("bm25", typed(wanted | {"index": unfinished}))
     made = build(corpus, wanted)
     assert made.concrete == unfinished
@@ -237,9 +237,9 @@ def test_a_build_that_another_process_has_finished_meanwhile(
 
 
 def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.elastic.bulk.BulkLoader.add", lambda self, documents: None)
+    monkeypatch.setattr("retrievers.elastic.bulk.load_documents", lambda *_: None)
     with pytest.raises(
-        RetrieverError, match=r"holds 0 documents, the corpus 13; .* is as it was; delete .* and build it again"
+        RetrieverError, match=r"holds 0 documents, the corpus 13; .* is unchanged; delete .* and build it again"
     ):
         build(corpus, block(alias))
     assert ask("GET", f"/{alias}") is None

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from elasticsearch import helpers
 
 from cluster import outages
 from cluster.errors import RetrieverError
-from retrievers.elastic.bulk import PASSAGE, BulkLoader, CorpusLoader, create_action, text_hash
+from retrievers.elastic.bulk import PASSAGE, Documents, create_action, load_documents, text_hash
 from retrievers.elastic.connection import Connection
 from retrievers.retriever import SearchText
 from retrievers.served.server import TextRefused
@@ -58,13 +58,8 @@ def created(doc_ids: list[str], **last: Any) -> Fault:
 
 
 def load(connection: Connection, documents: list[dict[str, Any]] = DOCUMENTS) -> None:
-    loader = BulkLoader(connection, "docs", 2)
-    try:
-        loader.add(documents)
-        loader.drain()
-    finally:
-        loader.close()
-        connection.close()
+    with closing(connection):
+        load_documents(connection, "docs", documents, 2)
 
 
 @pytest.mark.parametrize(("most", "requests"), [(512, 3), (100, 33)])  # a larger one is answered 413, and halved
@@ -83,13 +78,11 @@ def test_each_document_is_loaded_once(server: Server, most: int, requests: int) 
     assert proxy.seen["_bulk"] == requests
 
 
-def corpus_loader(encode: Any, **more: Any) -> CorpusLoader:
-    connection = typed({"kind": "elastic", "index": "any", "url_env": "PROXY_URL"})
+def documents_of(encode: Any, **more: Any) -> Documents:
     settings = {
-        "where": "here", "connection": connection, "index": "any", "in_flight": 2, "text_field": "text",
-        "vector_field": "vector", "dim": 2, "vector_sources": [], "resumed": False,
+        "index": "any", "text_field": "text", "vector_field": "vector", "dim": 2, "vector_sources": [], "resumed": False,
     }  # fmt: skip
-    return CorpusLoader(settings | more, encode)
+    return Documents(settings | more, connected(), encode)
 
 
 def batch(**texts: str) -> pa.RecordBatch:
@@ -109,13 +102,11 @@ def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_name
         return np.array([[float(bool(text.strip())), 0.0] for text in texts], dtype=np.float32)
 
     server(answer)
-    loader = corpus_loader(encode)
-    loader.add(batch(p=" ", q="sea"))
-    loader.drain()
+    documents = documents_of(encode)
+    load(connected(), documents(batch(p=" ", q="sea"))[0])
     assert {action["create"]["_id"]: "vector" in document for action, document in sent} == {"p": False, "q": True}
     with pytest.raises(RetrieverError, match=r"^corpus: document 's' is refused by the encoder m at .*: HTTP 500: NaN; change"):
-        loader.add(batch(r="tide", s="bad", t="bad"))
-    loader.close()
+        documents(batch(r="tide", s="bad", t="bad"))
 
 
 def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(server: Server) -> None:
@@ -140,10 +131,8 @@ def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(server: S
         return np.tile(np.array([0.6, 0.8], dtype=np.float32), (len(texts), 1))
 
     server(nine)
-    loader = corpus_loader(encode, vector_sources=[("old", "vector")])
-    counts = loader.add(batch(a="the sea", b="the moon", c="bread"))
-    loader.drain()
-    loader.close()
+    documents = documents_of(encode, vector_sources=[("old", "vector")])
+    _, counts = documents(batch(a="the sea", b="the moon", c="bread"))
     assert (counts["reused"], counts["encoded"], encoded) == (2, 1, ["bread"])
 
 
@@ -174,19 +163,21 @@ def test_a_refused_document_is_named_in_one_line(server: Server) -> None:
 
 def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its OpenTelemetry span is closed with it; elsewhere that is two stack traces "Failed to detach context"."""
-    error, real, closed = {"type": "document_parsing_exception"}, helpers.streaming_bulk, []
+    error, real, begun, closed = {"type": "document_parsing_exception"}, helpers.streaming_bulk, [], []
 
     def watched(*arguments: Any, **options: Any) -> Iterator[Any]:
+        begun.append(threading.current_thread())
         try:
             yield from real(*arguments, **options)
         finally:
-            closed.append(threading.current_thread().name)
+            closed.append(threading.current_thread())
 
     monkeypatch.setattr(helpers, "streaming_bulk", watched)
     server(lambda request: created(ids(request)[:2], status=400, error=error))
     with pytest.raises(RetrieverError):
         load(connected(), DOCUMENTS[:4])
-    assert closed == ["bulk_0"]
+    assert len(closed) == 1
+    assert closed == begun
 
 
 @pytest.mark.parametrize(
@@ -208,7 +199,7 @@ def test_patience_is_counted_in_minutes(server: Server, monkeypatch: pytest.Monk
     assert proxy.seen["_bulk"] > 1.2 / outages.LONGEST_PAUSE
 
 
-def test_loaders_of_one_connection_share_its_bound_on_requests(server: Server) -> None:
+def test_loads_by_one_connection_share_its_bound_on_requests(server: Server) -> None:
     two = threading.Barrier(2)  # of the six requests
 
     def answer(request: Request) -> Fault:
@@ -218,26 +209,29 @@ def test_loaders_of_one_connection_share_its_bound_on_requests(server: Server) -
 
     proxy = server(answer)
     connection = connected(2)
-    loaders = [BulkLoader(connection, "docs", 4) for _ in range(2)]
-    threads = [threading.Thread(target=loader.add, args=(DOCUMENTS,)) for loader in loaders]
+    threads = [threading.Thread(target=load_documents, args=(connection, "docs", DOCUMENTS, 4)) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for thread, loader in zip(threads, loaders, strict=True):
+    for thread in threads:
         thread.join()
-        loader.drain()
-        loader.close()
     assert proxy.items["_bulk"] == 2400
     assert proxy.most_at_once == 2
 
 
-def test_giving_up_does_not_wait_for_a_server_that_is_full(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_does_not_wait_for_a_server_that_is_full(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outages, "FIRST_PAUSE", 3600.0)
     monkeypatch.setattr(outages, "LONGEST_PAUSE", 3600.0)
-    proxy = server(lambda request: Fault(kind="answer", status=429))
-    loader = BulkLoader(connected(), "docs", 2)
-    loader.add(DOCUMENTS)
-    while proxy.seen["_bulk"] < 2:
-        time.sleep(0.01)
+    full = threading.Event()
+
+    def answer(request: Request) -> Fault:
+        if "d0000" in ids(request):
+            full.set()
+            return Fault(kind="answer", status=429)
+        full.wait(PATIENCE)
+        return Fault(kind="answer", status=400, body={"error": {"type": "too_many", "reason": "fields"}})
+
+    server(answer)
     began = time.monotonic()
-    loader.close()
+    with pytest.raises(RetrieverError, match="too_many: fields"):
+        load(connected())
     assert time.monotonic() - began < PATIENCE
