@@ -102,7 +102,7 @@ def model_max_length(folder: Path) -> int:
 
 
 def encoder_notes(settings: AnyEncoderSettings) -> tuple[str, ...]:
-    """Returns notes for people on how an encoder's vectors are made, a line each: guesses, and contradictions."""
+    """Returns notes for people on what was guessed of an encoder, a line each."""
     if isinstance(settings, OpenaiEncoderSettings):
         return ()
     return tuple(f"encoder {settings.model}: {note}" for note in read_recipe(settings).notes)
