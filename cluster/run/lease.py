@@ -38,7 +38,20 @@ class Holder(NamedTuple):
     began: float  # seconds since the epoch by the driver's clock, as `heartbeat`
     heartbeat: float  # the last one
     released: bool
+    here: bool  # this machine knows its process
     alive: bool  # not released, and its process lives or its last heartbeat is not stale
+
+    @property
+    def elsewhere(self) -> bool:
+        """Returns True if it has not released the run, and only its heartbeat tells whether it lives."""
+        return not self.released and not self.here
+
+
+class Watched(NamedTuple):
+    """The driver that took the last lease, and since when nothing was heard of it, by the monotonic clock."""
+
+    last: Holder | None
+    since: float
 
 
 class Lease:
@@ -56,12 +69,12 @@ class Lease:
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time, before: Watched | None = None) -> Lease:
         """Returns a new lease of the run, once the holder before is surely dead; raises HeldError if another driver has it."""
         seen = wait_until_free(storage, now(), before)
-        if _elsewhere(seen.body):
+        if seen.last is not None and seen.last.elsewhere:
             _watch(storage, seen, OBSERVED_SECONDS)  # this machine's clock may be ahead
         pid = os.getpid()
         process = {"host": socket.gethostname(), "machine": _machine(), "pid": pid, "pid_began": _pid_began(pid)}
         body = {**process, "began": now(), "beat": now(), "released": False}
-        number = seen.number + 1
+        number = 1 if seen.last is None else seen.last.number + 1
         if not storage.put_if_absent(_key(number), json.dumps(body).encode()):
             raise HeldError("run-held", f"{storage.root}: another driver has just started on this run; wait for it")
         return cls(storage, number, body)
@@ -111,24 +124,19 @@ def check_free(storage: Storage, now: float) -> None:
 
 def holder(storage: Storage, now: float) -> Holder | None:
     """Returns the driver that took the last lease, None if there is no lease; `now` is in seconds since the epoch."""
-    number, body = _latest(storage)
+    keys = [entry.key for entry in storage.list("lease") if entry.key.endswith(".json")]
+    body = json.loads(storage.get(keys[-1]) or b"null") if keys else None
     if body is None:
         return None
-    alive = not body["released"] and _alive(body, now)
-    return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], alive)
+    here = bool(body["machine"]) and body["machine"] == _machine()
+    lives = _pid_began(body["pid"]) == body["pid_began"] if here else now - body["beat"] < STALE_SECONDS
+    alive, number = not body["released"] and lives, int(Path(keys[-1]).stem)
+    return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], here, alive)
 
 
 def _held(storage: Storage, by: str) -> HeldError:
     what = f"another driver works on this run: {by}; wait for it, or stop it and start again"
     return HeldError("run-held", f"{storage.root}: {what}")
-
-
-class Watched(NamedTuple):
-    """The last lease, and since when it was seen unchanged, by the monotonic clock."""
-
-    number: int
-    body: dict[str, Any] | None
-    since: float
 
 
 def wait_until_free(
@@ -138,17 +146,15 @@ def wait_until_free(
 
     Raises HeldError if that driver lives.
     """
-    number, body = _latest(storage)
-    same = before is not None and (number, body) == (before.number, before.body)
-    seen = Watched(number, body, before.since if before is not None and same else time.monotonic())
-    if not _elsewhere(body):
+    last = holder(storage, now)
+    seen = before if before is not None and not _heard(before, last) else Watched(last, time.monotonic())
+    if last is None or not last.elsewhere:
         check_free(storage, now)
         return seen
-    assert body is not None
-    age = max(0.0, now - body["beat"])  # of a clock that is ahead nobody knows how old it is
+    age = max(0.0, now - last.heartbeat)  # of a clock that is ahead nobody knows how old it is
     if age < STALE_SECONDS and time.monotonic() - seen.since < STALE_SECONDS - age:
         on_wait(
-            f"{storage.root}: process {body['pid']} on {body['host']} has not released this run; waiting for a heartbeat, "
+            f"{storage.root}: process {last.pid} on {last.host} has not released this run; waiting for a heartbeat, "
             f"{STALE_SECONDS - age:.0f} s at most"
         )
         _watch(storage, seen, STALE_SECONDS - age)
@@ -159,20 +165,17 @@ def _watch(storage: Storage, seen: Watched, seconds: float) -> None:
     """Waits so long from the time when a lease was first seen; raises HeldError if its driver sends a heartbeat."""
     while (left := seen.since + seconds - time.monotonic()) > 0:
         time.sleep(min(left, HEARTBEAT_SECONDS))
-        number, body = _latest(storage)
-        if body is not None and not body["released"] and (number, body) != (seen.number, seen.body):
-            skewed = abs(time.time() - body["beat"]) > OBSERVED_SECONDS
+        last = holder(storage, time.time())
+        if last is not None and not last.released and _heard(seen, last):
+            skewed = abs(time.time() - last.heartbeat) > OBSERVED_SECONDS
             clock = ", whose clock is not this machine's" if skewed else ""
-            raise _held(storage, f"process {body['pid']} on {body['host']}{clock}, last seen just now")
+            raise _held(storage, f"process {last.pid} on {last.host}{clock}, last seen just now")
 
 
-def _elsewhere(body: dict[str, Any] | None) -> bool:
-    """Returns True if a lease's driver has not released it, and this machine does not know its process."""
-    return body is not None and not body["released"] and not _here(body)
-
-
-def _here(body: dict[str, Any]) -> bool:
-    return bool(body["machine"]) and body["machine"] == _machine()
+def _heard(before: Watched, last: Holder | None) -> bool:
+    """Returns True if the driver, or another one, has written to its lease since it was watched."""
+    first, latest = (one and (one.number, one.heartbeat, one.released) for one in (before.last, last))
+    return first != latest
 
 
 def first_began(storage: Storage) -> float | None:
@@ -191,13 +194,6 @@ def _key(number: int) -> str:
     return f"lease/{number:06d}.json"
 
 
-def _latest(storage: Storage) -> tuple[int, dict[str, Any] | None]:
-    keys = [entry.key for entry in storage.list("lease") if entry.key.endswith(".json")]
-    if not keys:
-        return 0, None
-    return int(Path(keys[-1]).stem), json.loads(storage.get(keys[-1]) or b"null")
-
-
 def _machine() -> str:
     """Returns the ids of this boot and of the process namespace, within which a process id is unique; "" if unknown."""
     try:
@@ -213,7 +209,3 @@ def _pid_began(pid: int) -> str | None:
     except (OSError, IndexError):
         return None
     return None if fields[0] in "ZX" else fields[19]  # a zombie has ended, its parent has not waited for it yet
-
-
-def _alive(body: dict[str, Any], now: float) -> bool:
-    return bool(_pid_began(body["pid"]) == body["pid_began"] if _here(body) else now - body["beat"] < STALE_SECONDS)
