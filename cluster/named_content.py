@@ -5,7 +5,7 @@ A name tells too little: one path may hold this now and that later.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -15,16 +15,8 @@ from cluster.settings import Names, field_names
 _BY_CONTENT = (Names.FILE, Names.TEXT, Names.MODEL)
 
 
-class Deciding(NamedTuple):
-    """A field that decides results."""
-
-    name: str
-    value: Any  # of files their content
-    is_default: bool
-
-
-def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None) -> Iterator[Deciding]:
-    """Yields the fields of a section that decide results: those that are not marked `NOT_IDENTITY`.
+def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None) -> Iterator[tuple[str, Any, bool]]:
+    """Yields name and value of a section's fields that are not marked `NOT_IDENTITY`, and whether it is the default.
 
     Files that a plug-in names count by content; of this project's sections their content counts elsewhere. With `weights`,
     which returns the identity of weights of a hub or of a package, those count here.
@@ -40,7 +32,7 @@ def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None
         if weights is not None and what is Names.MODEL and known == value:
             known = weights(value) if isinstance(value, str) else value
         is_default = not field.is_required() and known == field.get_default(call_default_factory=True)
-        yield Deciding(name, known, is_default)
+        yield name, known, is_default
 
 
 def content_of(what: Names | None, value: Any) -> Any:

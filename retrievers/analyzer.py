@@ -8,7 +8,7 @@ every name.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from cluster.errors import RetrieverError, nearest
 from retrievers.analysis.languages import LANGUAGES, open_stemmer, stop_words
@@ -21,7 +21,7 @@ ANALYZE_VERSION = 2  # incremented when a text may give other terms; part of a r
 _ALIASES = {"none": "unicode", "cjk": "unicode", "thai": "unicode"}
 NAMES = {name: name for name in (*LANGUAGES, "unicode")} | _ALIASES
 
-_CACHED_WORDS = 1_000_000  # of which the term is cached; a full cache is cleared
+_CACHED_WORDS = 1_000_000  # of which the term is cached
 
 Analyzer = Callable[[str], list[str]]
 
@@ -39,20 +39,5 @@ def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
     split: Analyzer = partial(split_words, every=documents, turkish=name == "turkish")
     if name == "unicode":
         return split
-    stop, stem = dict.fromkeys(stop_words(name), ""), open_stemmer(name)
-    stems = dict(stop)
-
-    def terms(text: str) -> list[str]:
-        terms_of_text = []
-        for word in split(text):
-            term = stems.get(word)
-            if term is None:
-                if len(stems) >= _CACHED_WORDS:
-                    stems.clear()
-                    stems.update(stop)
-                term = stems[word] = stem(word)
-            if term:
-                terms_of_text.append(term)
-        return terms_of_text
-
-    return terms
+    stop, stem = stop_words(name), lru_cache(_CACHED_WORDS)(open_stemmer(name))
+    return lambda text: [term for word in split(text) if word not in stop and (term := stem(word))]

@@ -19,7 +19,7 @@ def identity_fields(part: BaseModel) -> dict[str, Any]:
     with a key does not count.
     """
     plugin = identity_of(type(part))
-    plain = {one.name: _plain(one.value) for one in deciding_fields(part) if not one.is_default}
+    plain = {name: _plain(value) for name, value, is_default in deciding_fields(part) if not is_default}
     # an empty section is one without identity fields that differ from their defaults
     return {name: value for name, value in plain.items() if value != {}} | ({"kind": plugin} if plugin else {})
 

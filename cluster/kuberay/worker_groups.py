@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, stage_of_pool
+from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, local_pools, stage_of_pool
 
 CPUS = 4  # of a pod without GPUs
 CPUS_PER_GPU = 8
@@ -35,12 +35,7 @@ def fixed_pools(requests: Mapping[str, PoolRequest]) -> dict[str, Pool]:
     A pool has one worker where the number is open; a worker that computes without a GPU has all CPUs of its pod. Pools that one
     key sizes (`rewrite`, and `rewrite_2` of an ablation) have the CPUs of the one that has most.
     """
-    pools = {}
-    for name, request in requests.items():
-        least, most = request.workers if isinstance(request.workers, tuple) else (request.workers or 1, None)
-        gpus = request.gpus or 0.0
-        cpus = request.cpus or (float(CPUS) if request.can_use_gpu and not gpus else 1.0)
-        pools[name] = Pool(least, cpus, gpus, most)
+    pools = local_pools(requests, gpus=0, cpus=CPUS)
     return {
         name: pool._replace(cpus=max(other.cpus for key, other in pools.items() if stage_of_pool(key) == stage_of_pool(name)))
         for name, pool in pools.items()

@@ -92,9 +92,9 @@ def stage_of_pool(pool: str) -> str:
     return _NUMBERED.sub("", pool)
 
 
-def local_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, Pool]:
-    """Returns pools for one machine: one worker per stage; one that computes without a GPU has all cores."""
-    return _size(requests, workers=1, compute_cpus=os.cpu_count() or 1, gpus=gpus)
+def local_pools(requests: Mapping[str, PoolRequest], gpus: float, cpus: int | None = None) -> dict[str, Pool]:
+    """Returns pools for one machine: one worker per stage; one that computes without a GPU has all `cpus`, or cores."""
+    return _size(requests, workers=1, compute_cpus=cpus or os.cpu_count() or 1, gpus=gpus)
 
 
 def in_process_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, Pool]:

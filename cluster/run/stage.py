@@ -4,6 +4,7 @@ A block is one shard from the first stage to the last: a stage takes a whole blo
 """
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,19 +67,9 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
     return linked
 
 
-def groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-    """Yields the stages that the same workers run: one with a pool, or consecutive ones without."""
-    group: list[Stage] = []
-    for stage in stages:
-        if stage.pool is not None:
-            if group:
-                yield group
-            yield [stage]
-            group = []
-        else:
-            group.append(stage)
-    if group:
-        yield group
+def groups(stages: Sequence[Stage]) -> list[list[Stage]]:
+    """Returns the stages that the same workers run: one with a pool, or consecutive ones without."""
+    return [list(group) for _, group in itertools.groupby(stages, lambda stage: stage.name if stage.pool else None)]
 
 
 def shards_in_flight(stages: Sequence[Stage], shards: int) -> int:
