@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.cause import absent, one_line
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.settings import CorpusSettings
 
@@ -30,7 +30,7 @@ class Source(NamedTuple):
         return self.name
 
 
-Paths = str | Path | Source | Sequence[str | Path | Source]  # a corpus: a Parquet file, a folder of them, or a list of these
+Paths = str | Path | Source | Sequence[str | Path | Source]  # a corpus: a Parquet file, or a list of them
 
 
 def is_corpus_file(name: str) -> bool:
@@ -39,29 +39,9 @@ def is_corpus_file(name: str) -> bool:
 
 
 def corpus_files(paths: Paths) -> list[Path | Source]:
-    """Returns the Parquet files of a corpus; of a folder all `*.parquet` in it and its subfolders. Raises if there is none."""
-    given = [paths] if isinstance(paths, str | Path | Source) else list(paths)
-    files: list[Path | Source] = []
-    for name in given:
-        if isinstance(name, Source):
-            files.append(name)
-            continue
-        if "://" in str(name):
-            problem = "is not a local file or folder; give one, or s3://BUCKET/FOLDER"
-            raise RetrieverError("corpus", f"corpus {name}: {problem}")
-        path = Path(name)
-        if path.is_dir():
-            listed = sorted(file for file in path.rglob("*") if is_corpus_file(file.as_posix()))
-            if not listed:
-                raise RetrieverError("corpus", f"corpus {path}: the folder holds no *.parquet file; give another")
-            files += listed
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
-    if not files:
-        raise RetrieverError("corpus", "corpus: no path given; give a file or folder")
-    return files
+    """Returns the Parquet files of a corpus, which nobody has opened yet."""
+    several = [paths] if isinstance(paths, str | Path | Source) else paths
+    return [file if isinstance(file, Source) else Path(file) for file in several]
 
 
 def open_source(file: Path | Source) -> Path | BinaryIO:

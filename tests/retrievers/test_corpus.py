@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,16 +76,6 @@ def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Callable
     assert written(tmp_path / "2", parts) == whole
     moved = rows.set_column(1, "text", pa.array(["2", "1", "3"]))
     assert written(tmp_path / "3", write_corpus(moved)).content != whole.content
-
-
-def test_a_folder_and_its_subfolders(tmp_path: Path) -> None:
-    (tmp_path / "corpus" / "more").mkdir(parents=True)
-    for name, doc_id in (("a.parquet", "1"), ("more/b.parquet", "2"), ("_left.parquet", "3"), ("notes.txt", None)):
-        if doc_id is None:
-            (tmp_path / "corpus" / name).write_text("no corpus")
-        else:
-            pq.write_table(pa.table({"doc_id": [doc_id], "text": ["t"]}), tmp_path / "corpus" / name)
-    assert written(tmp_path / "out", tmp_path / "corpus").documents == 2
 
 
 def test_types_and_further_columns(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
