@@ -112,9 +112,5 @@ def outages(after: float = 0.0) -> list[Outage]:
 
 def merged(outages: list[Outage]) -> list[Outage]:
     """Returns one outage per service, of several processes that wait for it: since the first of them."""
-    by_service: dict[str, Outage] = {}
-    for outage in outages:
-        other = by_service.get(outage.service)
-        if other is None or outage.since < other.since:
-            by_service[outage.service] = outage
-    return sorted(by_service.values())
+    latest_first = sorted(outages, key=lambda outage: -outage.since)
+    return sorted({outage.service: outage for outage in latest_first}.values())

@@ -11,13 +11,12 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
-
-import pyarrow as pa
 
 from cluster.errors import DmqrError, RetrieverError
 from retrievers.analysis.detection import SAMPLE, other_language
@@ -154,7 +153,7 @@ def build_elastic_index(fields: Fields, given: BuildInputs) -> Built:
         counts = Counter[str]()
         if not build.find_complete():
             build.create_index()
-            for part in load_corpus(build.loader_settings(), build.batches()):
+            for part in load_corpus(build.loader_settings(), slices(build.documents, _BATCH)):
                 counts += part
                 given.progress("load", counts["loaded"] + counts["present"], build.written.documents)
             build.finish()
@@ -185,7 +184,7 @@ class ElasticBuild:
             raise RetrieverError("storage-refused", f"{self._where}: index {problem}; {remedy}")
         self._doc_id_type = doc_id_type(files, given.columns)
         self.written = write_documents(files, schema, folder, given.progress, given.columns)
-        self._documents = folder / DOCUMENTS
+        self.documents = folder / DOCUMENTS
         key = json.dumps(
             [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
             sort_keys=True,
@@ -211,11 +210,8 @@ class ElasticBuild:
             return
         settings = {"number_of_shards": self._settings.shards, "number_of_replicas": 0, "refresh_interval": "-1"}
         settings |= self._fields.analysis()
-        mapping = self._fields.mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
+        mapping = self._fields.mapping(self._dim) | {"_meta": {NOTE: self._note(complete=False)}}
         self._request("PUT", f"/{quote(self._index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return slices(self._documents, _BATCH)
 
     def loader_settings(self) -> dict[str, Any]:
         """Returns the settings of `bulk.Documents`, as plain values."""
@@ -227,11 +223,12 @@ class ElasticBuild:
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,
             "encoder": self._fields.encoder if self._fields.dense else None,
-            "dim": self._dim(),
+            "dim": self._dim,
             "vector_sources": self._vector_sources(),
             "resumed": self._existing is not None,
         }
 
+    @cached_property
     def _dim(self) -> int:
         return encoder_dim(self._fields.encoder) if self._fields.dense else 0
 
@@ -293,7 +290,7 @@ class ElasticBuild:
         note, written = (now.note if now else None) or {}, self.written
         replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != written.content else None
         bm25 = self._fields.bm25
-        looks = other_language(str(bm25[1].analyzer), sampled(self._documents, SAMPLE)) if bm25 else None
+        looks = other_language(str(bm25[1].analyzer), sampled(self.documents, SAMPLE)) if bm25 else None
         notes = () if looks is None else (f"warning: {looks}",)
         return Built(built, written.documents, written.without_text, replaced, notes, self._index, counts)
 

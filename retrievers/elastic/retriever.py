@@ -16,7 +16,7 @@ from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.index import BUILD, ElasticIndex, connect, field_of, index_state
 from retrievers.elastic.query import FORM, SLACK, bm25_query, cosines, filtered, knn_query, search_lines
-from retrievers.elastic.search import MultiSearch, SearchHits
+from retrievers.elastic.search import MultiSearch
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.join import joined_text, search_vectors
@@ -71,7 +71,7 @@ class ElasticBM25(_ElasticSearch):
                 places.append(number)
                 searches.append(search_lines(flat, {"query": filtered(query, self._only)}, size, self._ordered))
         hits = dict(zip(places, self._multi_search.run(searches, alive), strict=True))
-        return _ranked([hits.get(place, SearchHits([], [])) for place in inverse.tolist()], depth)
+        return lists_of([hits.get(place, []) for place in inverse.tolist()], depth)
 
 
 class ElasticDense(_ElasticSearch):
@@ -98,8 +98,11 @@ class ElasticDense(_ElasticSearch):
         for text, vector in zip(unique, search_vectors(unique, self.embed), strict=True):
             knn = knn_query(self._settings.searched_field, vector, size, self._settings.rescored, self._only)
             searches.append(search_lines(joined_text(text), {"knn": knn}, size, self._ordered))
-        hits = self._multi_search.run(searches, alive)
-        return _ranked([hits[place] for place in inverse.tolist()], depth, self._similarity)
+        lists = []
+        for hits in self._multi_search.run(searches, alive):
+            scores = cosines(np.array([score for _, score in hits], dtype=np.float64), self._similarity)
+            lists.append([(doc_id, score) for (doc_id, _), score in zip(hits, scores.tolist(), strict=True)])
+        return lists_of([lists[place] for place in inverse.tolist()], depth)
 
 
 def open_retriever(
@@ -236,12 +239,3 @@ def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | No
     """Returns the filter of all searches: the config's, and the alias's, which has no name to search it by later."""
     both = [one for one in (index.only, settings.filter) if one is not None]
     return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
-
-
-def _ranked(answers: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
-    """Returns hits as ranked lists; scores of vectors as cosines, by the index's `similarity`."""
-    lists = []
-    for doc_ids, scores in answers:
-        values = scores if similarity is None else cosines(np.array(scores, dtype=np.float64), similarity).tolist()
-        lists.append(zip(doc_ids, map(float, values), strict=True))
-    return lists_of(lists, depth)

@@ -8,7 +8,7 @@ the same size.
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.cause import one_line
 from retrievers.batches import in_threads
@@ -25,11 +25,7 @@ class SearchRefused(Exception):
     """Elasticsearch refuses one search; the others of its request are not affected."""
 
 
-class SearchHits(NamedTuple):
-    """Hits of one search, in the server's order."""
-
-    doc_ids: list[str]
-    scores: list[float]
+SearchHits = list[tuple[str, float]]  # doc_id and score of each hit, in the server's order
 
 
 class MultiSearch:
@@ -116,5 +112,5 @@ class MultiSearch:
             raise ServerUnavailable("a search ran into its time limit on some shards", overloaded=True)
         hits = hits_of(item)
         if self._ordered:
-            return SearchHits([hit["sort"][1] for hit in hits], [hit["sort"][0] for hit in hits])
-        return SearchHits([hit["_id"] for hit in hits], [hit["_score"] for hit in hits])
+            return [(doc_id, score) for score, doc_id in (hit["sort"] for hit in hits)]
+        return [(hit["_id"], hit["_score"]) for hit in hits]

@@ -63,8 +63,8 @@ class ServerAway(RetrieverError):
     The reason is unavailable, rate_limited, or one of `TextRefused`.
     """
 
-    def __init__(self, code: str, line: str, reason: str = "unavailable", answers: bool = False) -> None:
-        super().__init__(code, line)
+    def __init__(self, line: str, reason: str, answers: bool) -> None:
+        super().__init__("server-away", line)
         self.reason, self.answers = reason, answers
 
 
@@ -116,11 +116,6 @@ class Server:
         self._lock = threading.Lock()
         self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
 
-    @property
-    def keyless(self) -> bool:
-        """Returns True if no key is sent."""
-        return self._key.source is None
-
     def ask(
         self,
         url: str,
@@ -155,7 +150,7 @@ class Server:
                 if left <= 0 or (failure.wait > left and not self.waits_patience):
                     problem = f"{self.what}: no valid answer: {failure}; start the server, or correct base_url"
                     answers = str(failure).startswith("HTTP ")
-                    raise ServerAway("server-away", problem, failure.reason, answers) from None
+                    raise ServerAway(problem, failure.reason, answers) from None
                 if not may_repeat(bad) or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):

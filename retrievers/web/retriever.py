@@ -255,7 +255,7 @@ class Web:
     def _of_all(self, error: RetrieverError) -> RetrieverError:
         """Returns the error of a refusal that every search would get, with what to do about a search engine."""
         problem = error.line.rpartition("; ")[0]
-        if error.code == "server-access" and self._provider.forbidden and self._server.keyless:
+        if error.code == "server-access" and self._provider.forbidden and self.settings.api_key_env is None:
             return RetrieverError(error.code, f"{problem}; if no key is needed, {self._provider.forbidden}")
         if error.code == "server-away":
             return RetrieverError(error.code, f"{problem}; correct base_url, which ends before the path of the search")
