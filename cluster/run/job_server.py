@@ -19,7 +19,6 @@ from cluster.errors import ClusterError, ConfigError
 ANSWER_SECONDS = (10.0, 120.0)  # to connect, and for an answer: without a limit, a machine that is gone is waited for
 STOPPED_CODE = 143  # of a job that was stopped: as a driver says that has received SIGTERM
 _WORKING = {"PENDING", "RUNNING"}
-_EXIT_CODE = re.compile(r"failed with exit code (-?\d+)")
 _QUIET = ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging")  # below ray
 
 
@@ -41,16 +40,15 @@ class SubmittedJob(NamedTuple):
     def code(self) -> int:
         """Returns the exit code that stands for the end of the job.
 
-        That of the entrypoint, by Ray's `driver_exit_code` or its message; 128 + N after signal N; 143 where the job was
-        stopped; 1 where it failed before its entrypoint (a package could not be installed) or with its machine.
+        That of the entrypoint; 128 + N after signal N; 143 where the job was stopped; 1 where it failed before its entrypoint
+        (a package could not be installed) or with its machine.
         """
         if self.status == "SUCCEEDED":
             return 0
         if self.status == "STOPPED":
             return STOPPED_CODE
-        told = _EXIT_CODE.search(self.message)
-        code = self.exit_code if self.exit_code is not None else int(told[1]) if told else 1
-        return 128 - code if code < 0 else code or 1
+        code = self.exit_code or 1
+        return 128 - code if code < 0 else code
 
 
 class JobServer:

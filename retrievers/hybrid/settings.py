@@ -19,16 +19,6 @@ class PartsSettings(RetrieverSettings):
     of: Annotated[dict[str, IndexSettings], Field(min_length=1)]
     """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _flat(cls, values: Any) -> Any:
-        for name, part in (values.get("of") or {}).items() if isinstance(values, dict) else ():
-            kind = part.get("kind") if isinstance(part, dict) else None
-            if kind in ("hybrid", "union", "web"):
-                what = "the web, whose hits have no index" if kind == "web" else f"{kind}s"
-                raise ValueError(f"of.{name}: a {values['kind']} is not made of {what}; name local and elastic retrievers")
-        return values
-
     @model_validator(mode="after")
     def _searched_as_a_whole(self) -> Self:
         for name, part in self.of.items():
