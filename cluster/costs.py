@@ -67,12 +67,7 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple
 
     Their seconds are scaled to add up to `seconds`; they share equally if none has measured time. An entry of what was taken
     from a store alone has none. Settled entries (of earlier stages, or of completions that an earlier start has stored) stay.
-
-    Args:
-        table: A block with the column `costs`.
-        seconds: The sum of the settled entries.
-        devices: Accelerators of the worker.
-        start: The number of this start of the run, from 1.
+    `devices` are the worker's accelerators, `start` is the number of this start of the run, from 1.
     """
     column = table.column("costs").combine_chunks()
     flat = column.flatten()
@@ -99,10 +94,7 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple
 
 
 class BusyTime:
-    """Divides a worker's busy time among its concurrent calls (processor sharing). Thread-safe.
-
-    The shares of all calls add up to the time with at least one call.
-    """
+    """Divides the time with at least one call among a worker's concurrent calls (processor sharing). Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Starts without calls; `clock` returns seconds."""

@@ -97,10 +97,7 @@ class Stopped(DmqrError):
 
 
 class UnavailableError(ConnectionError):
-    """Storage did not answer, or only with transient errors, until the timeout; the message is one line.
-
-    The request is valid and may succeed later. Code that turns OSErrors into other errors must re-raise this one.
-    """
+    """Storage did not answer until the timeout, and may later. Code that turns OSErrors into others must re-raise this one."""
 
     code = "storage-away"
 

@@ -50,12 +50,7 @@ def server_address(base_url: str) -> str:
 
 
 class ApiKey:
-    """The key of a server, from an environment variable.
-
-    Attributes:
-        value: None: the server wants none.
-        source: The variable, for messages; None: none is named.
-    """
+    """The key of a server (`value`) from an environment variable (`source`, for messages); both None: it wants none."""
 
     def __init__(self, variable: str | None) -> None:
         """Reads the key; raises ValueError if there is none, or what no key can hold."""
@@ -79,11 +74,7 @@ def shown_name(name: str) -> str:
 
 
 def parsed_json(content: bytes) -> Any:
-    """Returns the JSON that a server sent; halves of surrogate pairs, which UTF-8 cannot hold, are replaced by "?".
-
-    Raises:
-        ValueError, RecursionError: It is not JSON, or nested too deep.
-    """
+    """Returns the JSON that a server sent, as `encodable`; raises ValueError or RecursionError if it is none, or too deep."""
     value = json.loads(content)
     return _encodable(value) if _MAY_HOLD_SURROGATES.search(content) else value
 
@@ -109,14 +100,10 @@ def may_repeat(attempts: int) -> bool:
 
 
 class Refusals:
-    """Tells refusals of single requests (a moderator's, a firewall's) from those that every request would get. Thread-safe.
-
-    Attributes:
-        accepted: Whether a request was answered well.
-    """
+    """Tells refusals of single requests (a moderator's, a firewall's) from those that every request would get. Thread-safe."""
 
     def __init__(self, accepted: bool = False) -> None:
-        self.accepted = accepted
+        self.accepted = accepted  # whether a request was answered well
         self._in_a_row, self._lock = 0, threading.Lock()
 
     def answered(self) -> None:

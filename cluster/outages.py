@@ -40,13 +40,10 @@ _latest: dict[str, float] = {}  # service -> when it failed last
 
 
 def pause(failures: int, first: float | None = None, longest: float | None = None, least: float = 0.25) -> float:
-    """Returns the seconds to wait before a request is sent again: exponential backoff with jitter against thundering herds.
+    """Returns the seconds to wait after `failures` in a row (from 1): exponential backoff with jitter.
 
-    Args:
-        failures: In a row, from 1.
-        first: Most seconds after the first failure; doubles with each. None: `FIRST_PAUSE`.
-        longest: Most seconds of all; None: `LONGEST_PAUSE`.
-        least: The shortest pause, as a part of the longest after as many failures.
+    `first` and `longest` are the most seconds after the first failure and of all, None: `FIRST_PAUSE` and `LONGEST_PAUSE`;
+    `least` is the shortest pause, as a part of the longest after as many failures.
     """
     most = min(longest or LONGEST_PAUSE, (first or FIRST_PAUSE) * 2.0 ** min(failures - 1, 30))
     return random.uniform(least * most, most)
@@ -61,9 +58,7 @@ def retried(
 ) -> Value:
     """Returns `attempt()`; calls it again while it is `Transient`, after pauses (`pause`) that are shown as an outage.
 
-    Raises:
-        Transient: The last failure, after the patience (seconds from the first failure, or their function of a failure), or
-            once `stop` is set.
+    Raises the last failure after the patience (seconds from the first one, or their function of a failure), or on `stop`.
     """
     failures, began = 0, 0.0
     while True:

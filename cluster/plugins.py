@@ -42,10 +42,7 @@ def entry_points(group: str) -> dict[str, str]:
 def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> type:
     """Returns the class that `module:Class`, or the name of an entry point of `group`, names.
 
-    `fits` tells whether a class may be named, and `wanted` says so in words, with an article.
-
-    Raises:
-        PluginError: It is not there, cannot be imported, or is something else.
+    Raises PluginError if it is not there, cannot be imported, or is nothing that `fits`: `wanted`, with an article.
     """
     reference = name if is_reference(name) else entry_points(group)[name]
     if (parts := _REFERENCE.fullmatch(reference)) is None:

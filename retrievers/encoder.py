@@ -45,10 +45,7 @@ class TextEncoder(Protocol):
 
 
 def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> TextEncoder:
-    """Returns the encoder of a config's `encoder` on a device, "cpu" or "cuda:0", or at a server.
-
-    Where `patient`, a server that is away is waited for, as by a worker.
-    """
+    """Returns an encoder on a device, "cpu" or "cuda:0", or at a server, which is waited for where `patient`."""
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient)
     return Encoder(settings, device)
@@ -67,10 +64,7 @@ def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[Non
 
 
 def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
-    """Returns the values that determine the vectors, as JSON; the weights by content or commit. Loads no weights.
-
-    The device determines the precision for `dtype: auto`.
-    """
+    """Returns the values that determine the vectors, as JSON; loads no weights. The device decides `dtype: auto`."""
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient).identity()
     _check_architecture(settings.model)
@@ -142,10 +136,7 @@ class Encoder:
     """
 
     def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
-        """Loads the model, with the arguments of `open_encoder`.
-
-        The device is never chosen automatically, because other workers use other GPUs of the node.
-        """
+        """Loads the model on this device: other workers use other GPUs of the node."""
         self.settings, model = settings, settings.model
         _check_architecture(model)
         self.recipe: Recipe = read_recipe(settings)

@@ -53,17 +53,10 @@ class Ranked(NamedTuple):
 def ranked(
     lengths: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, reranked: np.ndarray, pairs: np.ndarray, how: str
 ) -> Ranked:
-    """Returns the ranks of candidates: by the reranker's scores where it has scored them, else as they were fused.
+    """Returns the ranks of candidates: those that the reranker has scored, behind them the others, as they were fused.
 
-    Behind the candidates that were scored stand the others, as they were fused.
-
-    Args:
-        lengths: Candidates of each query, shape (n,).
-        doc_ids: Of the candidates, best first.
-        scores: Their fused scores.
-        reranked: The reranker's scores, NaN: none.
-        pairs: How many first candidates of each query the reranker has scored, shape (n,).
-        how: The config's `rerank.combine`.
+    `lengths` are the candidates of each query, and `pairs` how many of the first ones the reranker has scored, shape (n,). Of
+    each candidate, best first, are `doc_ids`, the fused `scores`, and those of the reranker (NaN: none).
     """
     row = np.repeat(np.arange(len(lengths)), lengths)
     given = ranks(lengths) <= pairs[row]

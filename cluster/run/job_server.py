@@ -57,9 +57,7 @@ class JobServer:
     def __init__(self, address: str) -> None:
         """Connects to http://HOST:8265, or https://.
 
-        Raises:
-            ConfigError: The address is invalid, or a package is missing.
-            ClusterError: No job server answers there, or it refuses the token.
+        Raises ConfigError for an invalid address or a missing package, ClusterError where none answers, or refuses the token.
         """
         self.address = _checked(address)
         # Ray lets these two override the address that it is given.

@@ -49,10 +49,7 @@ class Meter:
     ) -> pa.Table:
         """Returns the worker's output block, with the cost entries settled; raises ClusterError for another schema.
 
-        Args:
-            table: The block.
-            isolation: What is known of deaths with this block, which is then run in parts.
-            part_started: Called with the rows of each part before it is run.
+        With `isolation`, what is known of deaths with the block, it is run in parts; `part_started` hears the rows of each.
         """
         stage = self.stage
         if table.num_rows == 0:
@@ -107,10 +104,9 @@ class Meter:
         return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
 
     def _call_worker(self, table: pa.Table, budget: list[int]) -> pa.Table:
-        """Returns the worker's output block, with the stage's fallback in place of the rows on which the worker raises.
+        """Returns the worker's output block; halves it until it has the rows on which the worker raises singly.
 
-        Halves the block until it has those rows singly. Raises the error if there are more than `budget[0]` of them: then the
-        rows are not the cause.
+        They have the stage's fallback. With more than `budget[0]` of them the error is raised: the rows are not the cause.
         """
         bear = partial(self._bear, table.num_rows, budget, list[Exception]())
         try:
@@ -137,12 +133,10 @@ class Meter:
 
 
 def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:
-    """Calls a stage's worker with a block, and reports its start, heartbeats and end.
+    """Calls a stage's worker, by its name also after a restart, with a block; reports its start, heartbeats and end.
 
-    `worker` is its name, also after a restart. The result is empty where the block is, or where the worker has halted.
-
-    Raises:
-        ClusterError: `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
+    The result is empty where the block is, or where the worker has halted. Raises ClusterError if `Stage.retries` + 1 workers
+    died with this block alone, and not under one row of it.
     """
     stage = meter.stage
     if table.num_rows == 0:

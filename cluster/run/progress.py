@@ -34,15 +34,9 @@ class ProgressTracker:
         metrics: TrackedMetrics | None = None,
         node_alive: Callable[[str], bool] = lambda _node: True,
     ) -> None:
-        """Starts with no shard in flight.
+        """Starts with no shard in flight, of at most `limit`; `stages` has name -> workers (0: no pool), in their order.
 
-        Args:
-            stages: Name -> workers (0: no pool), in the order of the stages.
-            limit: Shards in flight at most.
-            budget_usd: USD that the run may cost; None: no limit.
-            clock: Returns seconds.
-            metrics: To be exported.
-            node_alive: Returns whether a node is there; a worker that ended with its node has not died of its blocks.
+        A worker that ended with its node, which is not `node_alive` then, has not died of its blocks.
         """
         self._stages, self._limit, self._clock = dict(stages), limit, clock
         self._index = {name: index for index, name in enumerate(stages)}

@@ -42,12 +42,8 @@ class RayRunner:
     ) -> None:
         """Starts the actor that tracks the progress; workers start with `run`.
 
-        Args:
-            stages: Linked (`cluster.run.stage.link`).
-            start: The number of this start of the run, from 1.
-            shards: The number of shards to run; 0: unknown.
-            budget_usd: USD that the run may cost; None: no limit.
-            metrics: To be exported.
+        `stages` are linked (`cluster.run.stage.link`), `start` is the number of this start of the run, from 1, and `shards` the
+        number of shards to run; 0: unknown. The run may cost `budget_usd`; None: without a limit.
         """
         import ray
 

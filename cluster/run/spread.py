@@ -19,11 +19,9 @@ def spread(
 ) -> list[Result]:
     """Returns `work(item)` for each item, in their order; after its first exception no further item is started.
 
-    Args:
-        work: Idempotent: a task is retried elsewhere if its process or node dies.
-        items: On a cluster they are pickled, as are `work` and results, and pass through the driver: names, no data.
-        local: Whether to use threads of this process; else one task with one CPU per item.
-        worked: Called with the seconds of every task in another process; its requests to S3 count as this process's.
+    Where it is not `local`, each item is a task with one CPU, which is retried elsewhere if its process or node dies; `work`,
+    items and results pass through the driver: names, no data. `worked` hears the seconds of every task in another process,
+    whose requests to S3 count as this process's.
     """
     if not local:
         return _on_ray(work, items, worked)

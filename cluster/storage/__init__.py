@@ -137,11 +137,7 @@ def is_there(url: str) -> bool:
 
 
 def open_file(url: str, etag: str | None = None) -> BinaryIO:
-    """Opens a file or an S3 object for reading, seekable; with `etag` only that version of the object.
-
-    Raises:
-        OSError: It cannot be read; ESTALE: the object is another version.
-    """
+    """Opens a file or an S3 object for reading, seekable; with `etag` that version of it, or raises OSError (ESTALE)."""
     if not remote(url):
         return Path(url).open("rb")
     from cluster.storage.s3_file import STREAMED, S3File

@@ -58,9 +58,8 @@ def copied(
     `version` differs for a later set of objects under the same keys. Where an object alone is copied, `name` is its own. With
     `there_only` no copy is made: None.
 
-    Raises:
-        ClusterError: Too little space, or the folder cannot be written.
-        FileNotFoundError: An object was removed or replaced.
+    Raises ClusterError if there is too little space, or the folder cannot be written, FileNotFoundError if an object was
+    removed or replaced.
     """
     folder = copies_folder(storage, name) / hashlib.sha256(version.encode()).hexdigest()[:16]
     if folder in _held and folder.is_dir():

@@ -24,9 +24,7 @@ class S3File(AbstractBufferedFile):  # type: ignore[misc]
     def __init__(self, url: str, etag: str | None = None, block: int = BLOCK) -> None:
         """Opens s3://BUCKET/KEY, of the version `etag` if one is given, to be read in blocks of `block` bytes.
 
-        Raises:
-            FileNotFoundError: It does not exist.
-            OSError: ESTALE: it is another version. Other errors: see `cluster.storage.s3_client.call`.
+        Raises OSError (ESTALE) for another version, and the errors of `cluster.storage.s3_client.call`.
         """
         self.url = url
         bucket, _, key = url.removeprefix("s3://").partition("/")

@@ -71,7 +71,7 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
         with work_folder() as folder:
             work = folder / "index"
             try:
-                built = index.build_in(work, given, existing)
+                built = index.build(given, work, existing)
             except RetrieverError as error:  # names the index in place of the folder, where it is none of the local disk
                 if isinstance(error.__cause__, OSError):
                     raise

@@ -42,10 +42,8 @@ def write_documents(
 ) -> Written:
     """Writes DOCUMENTS, sorted by doc_id in code point order, and DOC_IDS, one batch, into an empty folder.
 
-    Texts are streamed; memory holds the doc_ids. `progress` is called with "read", rows read, rows in all.
-
-    Raises:
-        RetrieverError: There are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
+    Texts are streamed; memory holds the doc_ids. `progress` is called with "read", rows read, rows in all. Raises
+    RetrieverError if there are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
     """
     staged = folder / "staged.arrow"
     ids: list[pa.Array] = []

@@ -92,10 +92,7 @@ class BM25Search:
         return self._identity
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
-
-        A repeated term of a text counts as often as it occurs, as in Lucene.
-        """
+        """Returns the `depth` best documents of each text; a term that it repeats counts as often, as in Lucene."""
         unique, inverse = distinct([joined_text(text) for text in texts])
         lists = []
         for number, text in enumerate(unique):

@@ -96,14 +96,11 @@ class FolderBuild:
         self.name = self.location = self.folder = folder
         self._fields = fields
 
-    def build(self, given: BuildInputs) -> Built:
-        return self.build_in(self.folder, given)
-
-    def build_in(self, folder: str | Path, given: BuildInputs, elsewhere: Elsewhere | None = None) -> Built:
-        """Builds the index in another folder of this machine; `elsewhere` is the one that it will replace."""
+    def build(self, given: BuildInputs, folder: Path | None = None, elsewhere: Elsewhere | None = None) -> Built:
+        """Builds the index, perhaps in another `folder` of this machine; `elsewhere` is the one that it will replace then."""
         return build_local_index(
-            folder, list(given.sources), self._fields, progress=given.progress, elsewhere=elsewhere, columns=given.columns,
-            replace=given.replace,
+            folder or self.folder, given.sources, self._fields, progress=given.progress, elsewhere=elsewhere,
+            columns=given.columns, replace=given.replace,
         )  # fmt: skip
 
 
