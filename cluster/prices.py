@@ -1,7 +1,7 @@
 """Prices: of time, nodes, searches, requests to S3, and tokens by the provider's tiers. Money is computed when it is shown."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -90,16 +90,9 @@ class Prices(BaseModel):
         hour: Mapping[Any, float] = usd if isinstance(usd, dict) else dict.fromkeys(node_seconds, usd)
         return {kind: seconds / 3600 * hour.get(kind, 0.0) for kind, seconds in node_seconds.items()}
 
-    def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
-        """Returns the price of `costs` in USD, of some stages or all: time, accelerators, tokens, searches, requests to S3.
-
-        Nodes are not part of it: `jobs.runs.bill` has the whole bill.
-        """
-        return sum(
-            self._component(key, sums)
-            for stage in (costs if stages is None else stages)
-            for key, sums in costs.get(stage, {}).items()
-        )
+    def usd(self, costs: Totals) -> float:
+        """Returns the price of `costs` in USD without nodes, which `jobs.runs.bill` has in the whole bill."""
+        return sum(self._component(key, sums) for components in costs.values() for key, sums in components.items())
 
     def _component(self, key: str, sums: Mapping[str, float]) -> float:
         component, _, model = key.partition("@")

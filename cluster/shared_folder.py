@@ -1,6 +1,5 @@
 """The check that a folder of the file system is one folder for all nodes of a cluster."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster.errors import ClusterError
@@ -9,18 +8,17 @@ from cluster.storage import Storage, probe_key, remote
 LOOK_SECONDS = 60.0  # a node that starts no process within it is not judged
 
 
-def check_shared(storage: Storage, what: str, look: Callable[[Path], Mapping[str, bool]] | None = None) -> None:
+def check_shared(storage: Storage, what: str) -> None:
     """Raises ClusterError if a node does not see what this process writes to the folder that the key `what` names.
 
-    Storage on S3 always is shared; nodes that join later are not looked at. `look` returns node -> whether it sees a file;
-    None: by a task on every node but this one.
+    Storage on S3 always is shared; nodes that join later are not looked at.
     """
     if remote(storage.root):
         return
     key = probe_key()
     storage.put(key, b"1")
     try:
-        seen = (look or _seen_elsewhere)(Path(storage.root, key))
+        seen = _seen_elsewhere(Path(storage.root, key))
     finally:
         storage.delete(key)
     if blind := sorted(node for node, sees in seen.items() if not sees):

@@ -63,12 +63,12 @@ def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[Non
         raise RetrieverError("model", f"corpus: {problem}") from None
 
 
-def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
-    """Returns the values that determine the vectors, as JSON; loads no weights. The device decides `dtype: auto`."""
+def encoder_identity(settings: AnyEncoderSettings, *, patient: bool = False) -> dict[str, Any]:
+    """Returns the values that determine the vectors, as JSON; loads no weights. `dtype: auto` is that of a CPU."""
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient).identity()
     _check_architecture(settings.model)
-    dtype = resolved_dtype(settings.dtype, device)
+    dtype = resolved_dtype(settings.dtype, "cpu")
     return {
         "model": model_identity(settings.model, code=settings.trust_remote_code),
         **read_recipe(settings).identity(settings.model),

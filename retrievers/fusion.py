@@ -60,21 +60,6 @@ class Fused(NamedTuple):
     pairs: np.ndarray  # index of each candidate's pair of query and document in `Hits`
 
 
-class _Part(NamedTuple):
-    """The hits to be fused, in order of lists; `pair` is of query and document, `weight` of the list.
-
-    In methods that join retrievers `weight` is without that of the retriever; `retriever_weight` is of each list, shape
-    (lists,).
-    """
-
-    hit_list: np.ndarray
-    pair: np.ndarray
-    rank: np.ndarray
-    score: np.ndarray
-    weight: np.ndarray
-    retriever_weight: np.ndarray
-
-
 def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
     """Returns the candidates of each query; the order of the lists does not matter.
 
@@ -105,9 +90,10 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     used = is_fused[hits.hit_list] & (hits.rank <= depth)
     score = _finite(hits, used)
     selection = slice(None) if used.all() else used  # a slice copies nothing
-    hit_list = hits.hit_list[selection]
-    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], score[selection], weight[hit_list], retriever_weight)
-    total = METHODS[settings.method](hits, part, settings.k)
+    part = hits._replace(
+        hit_list=hits.hit_list[selection], pair=hits.pair[selection], rank=hits.rank[selection], score=score[selection]
+    )
+    total = METHODS[settings.method](part, weight[part.hit_list], retriever_weight, settings.k)
 
     list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
     with_hits = np.flatnonzero(list_counts)
@@ -211,56 +197,54 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
     return np.where(not_finite, lowest[hits.hit_list], hits.score)
 
 
-def _bounds(hit_list: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
-    return begins, np.diff(begins, append=len(hit_list))
+# Each method returns the score of every pair of query and document, shape (pairs,), by the hits that are fused, the weight of
+# each, that of each list's retriever, which `weight` has, too, unless retrievers are joined, and k. np.bincount adds in the
+# order of the hits, which `by_document` sorts, so the sums do not depend on the order of the caller's lists.
 
 
-# Each method returns the score of every pair of query and document, shape (pairs,). np.bincount adds in the order of the hits,
-# which `by_document` sorts, so the sums do not depend on the order of the caller's lists.
+def _rrf(hits: Hits, weight: np.ndarray, retriever_weight: np.ndarray, k: float) -> np.ndarray:
+    return np.bincount(hits.pair, weight / (k + hits.rank), len(hits.pair_query))
 
 
-def _rrf(hits: Hits, part: _Part, k: float) -> np.ndarray:
-    return np.bincount(part.pair, part.weight / (k + part.rank), len(hits.pair_query))
-
-
-def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
-    begins, lengths = _bounds(part.hit_list)
-    low, high = np.minimum.reduceat(part.score, begins), np.maximum.reduceat(part.score, begins)
+def _minmax(hits: Hits, weight: np.ndarray, retriever_weight: np.ndarray, k: float) -> np.ndarray:
+    begins = np.flatnonzero(np.diff(hits.hit_list, prepend=-1))
+    lengths = np.diff(begins, append=len(hits.hit_list))
+    low, high = np.minimum.reduceat(hits.score, begins), np.maximum.reduceat(hits.score, begins)
     span = np.repeat(high - low, lengths)
     # with equal scores, or one hit, every hit is the best of its list, and the best of a list gets 1
-    share = np.divide(part.score - np.repeat(low, lengths), span, out=np.ones_like(span), where=span > 0)
-    return np.bincount(part.pair, part.weight * share, len(hits.pair_query))
+    share = np.divide(hits.score - np.repeat(low, lengths), span, out=np.ones_like(span), where=span > 0)
+    return np.bincount(hits.pair, weight * share, len(hits.pair_query))
 
 
-def _weighted(hits: Hits, part: _Part, k: float) -> np.ndarray:
-    return _joined(hits, part, k, lambda pair, value: np.bincount(pair, value, len(hits.pair_query)))
+def _weighted(hits: Hits, weight: np.ndarray, retriever_weight: np.ndarray, k: float) -> np.ndarray:
+    return _joined(hits, weight, retriever_weight, k, lambda pair, value: np.bincount(pair, value, len(hits.pair_query)))
 
 
-def _best(hits: Hits, part: _Part, k: float) -> np.ndarray:
+def _best(hits: Hits, weight: np.ndarray, retriever_weight: np.ndarray, k: float) -> np.ndarray:
     def highest(pair: np.ndarray, value: np.ndarray) -> np.ndarray:
         score = np.full(len(hits.pair_query), -np.inf)
         np.maximum.at(score, pair, value)
         return score
 
-    return _joined(hits, part, k, highest)
+    return _joined(hits, weight, retriever_weight, k, highest)
 
 
-def _joined(hits: Hits, part: _Part, k: float, within: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+def _joined(
+    hits: Hits, weight: np.ndarray, retriever_weight: np.ndarray, k: float, within: Callable[..., np.ndarray]
+) -> np.ndarray:
     """Returns the scores within the retriever, or, for queries with several retrievers, weighted rrf over their ranks."""
-    retriever = hits.retriever[part.hit_list]
-    value = part.weight * part.score
+    retriever, value = hits.retriever[hits.hit_list], weight * hits.score
     alone, joined = np.zeros(len(hits.pair_query)), np.zeros(len(hits.pair_query))
     retrievers = np.zeros(hits.queries, dtype=np.int64)
     for number in range(len(hits.retrievers)):
         mask = retriever == number
-        pairs = np.flatnonzero(np.bincount(part.pair[mask], minlength=len(hits.pair_query)))
-        score, query = within(part.pair[mask], value[mask])[pairs], hits.pair_query[pairs]
+        pairs = np.flatnonzero(np.bincount(hits.pair[mask], minlength=len(hits.pair_query)))
+        score, query = within(hits.pair[mask], value[mask])[pairs], hits.pair_query[pairs]
         lengths = np.bincount(query, minlength=hits.queries)
         order = order_by_score(query, rounded(score))
         alone[pairs] = score
         share = np.zeros(hits.queries)  # all lists of a query and retriever have the same
-        share[hits.query[part.hit_list[mask]]] = part.retriever_weight[part.hit_list[mask]]
+        share[hits.query[hits.hit_list[mask]]] = retriever_weight[hits.hit_list[mask]]
         joined[pairs[order]] += share[query] / (k + ranks(lengths))
         retrievers += lengths > 0
     return np.where(retrievers[hits.pair_query] > 1, joined, alone)

@@ -45,8 +45,8 @@ def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker |
     return loaded[cross_encoder.checked_architecture(settings)](settings, device)
 
 
-def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[str, Any]:
-    """Returns the identity of the scores, as JSON values; loads no model. The device determines `dtype: auto`."""
+def reranker_identity(settings: RerankerSettings) -> dict[str, Any]:
+    """Returns the identity of the scores, as JSON values; loads no model. `dtype: auto` is that of a CPU."""
     if not isinstance(settings, RerankSettings):
         with own_errors(type(settings), f"{type(settings).__name__}.check failed", RetrieverError, "rerank"):
             settings.check()
@@ -58,10 +58,10 @@ def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[s
         return ServerReranker(settings).identity()
     if settings.kind == "bi_encoder":
         with error_context("rerank.encoder"):
-            return {"kind": "bi_encoder", "encoder": encoder_identity(_bi_encoder(settings), device)}
+            return {"kind": "bi_encoder", "encoder": encoder_identity(_bi_encoder(settings))}
     qwen3 = cross_encoder.checked_architecture(settings) == "qwen3"
     template = {"architecture": "qwen3", "template": TEMPLATE_VERSION} if qwen3 else {}
-    return cross_encoder.cross_encoder_identity(settings, device) | template
+    return cross_encoder.cross_encoder_identity(settings) | template
 
 
 def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:

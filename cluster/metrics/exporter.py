@@ -8,20 +8,37 @@ restarted, what was added before is forgotten: a block that a stage does again f
 
 import threading
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from cluster.costs import Totals, work_seconds
-from cluster.metrics.table import METRICS, RUN_LABELS
 from cluster.run.snapshot import BlockTotals, Snapshot
 
+RUN_LABELS = ("run", "run_id")  # of every metric: the config's name, and the run's folder
 LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
 TOKENS = {
     "prompt": "prompt_tokens", "cached": "cached_tokens", "cache_write": "cache_write_tokens", "completion": "completion_tokens"
 }  # fmt: skip
+
+
+class Metric(NamedTuple):
+    """Description of a metric before any value; `labels` are those beside RUN_LABELS."""
+
+    kind: str  # counter, gauge or histogram
+    about: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+METRICS = {
+    f"dmqr_{name}": Metric(metric["kind"], metric["about"], tuple(metric.get("labels", ())), tuple(metric.get("buckets", ())))
+    for name, metric in tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8")).items()
+}
 
 
 class Exporter:

@@ -103,11 +103,11 @@ def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
     return "<Instruct>" in template and "<Document>" in template
 
 
-def cross_encoder_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
+def cross_encoder_identity(settings: RerankSettings) -> dict[str, Any]:
     """Returns the identity of the scores: weights, length, precision and the settings that differ from their defaults."""
     with error_context("rerank.model"):
         weights = model_identity(settings.model, code=settings.trust_remote_code)
-    fixed = {"model": weights, "max_length": settings.max_length, "dtype": resolved_dtype(settings.dtype, device)}
+    fixed = {"model": weights, "max_length": settings.max_length, "dtype": resolved_dtype(settings.dtype, "cpu")}
     return {"kind": "cross_encoder", **non_default_settings(settings), **fixed}
 
 

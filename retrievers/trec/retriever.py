@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.corpus import rows_of
 from retrievers.corpora.in_memory import DocumentsInMemory
 from retrievers.retriever import Alive, RankedList, RankedLists, Search, SearchText, check_planned, joined_lists, no_heartbeat
 from retrievers.trec.run_file import RunFile
@@ -22,8 +21,7 @@ TREC_VERSION = 2  # incremented when the same file would give other lists; part 
 class GivenLists:
     """The lists of the log's queries, as columns: workers are sent these, and a file may have ten million lines."""
 
-    texts: pa.Array  # of the queries that have a list, as `plain` returns them, sorted
-    places: np.ndarray  # (texts,): the place of each one's list in the file
+    places: Mapping[str, int]  # a query that has a list, as `plain` returns it -> the place of its list in the file
     run: RunFile
     identity: Mapping[str, Any]  # of the file's content and of which query each topic is
     notes: tuple[str, ...] = ()  # what a person should know of how the file was read; a sentence each
@@ -31,16 +29,15 @@ class GivenLists:
     @classmethod
     def from_run(cls, queries: Mapping[str, int], run: RunFile, identity: Mapping[str, Any], notes: Sequence[str] = ()) -> Self:
         """Returns the lists of queries: text, as `plain` returns it -> the place of its list in a file."""
-        texts = sorted(queries)
         kept = sorted(set(queries.values()))
         renumbered = {place: number for number, place in enumerate(kept)}
-        places = np.array([renumbered[queries[text]] for text in texts], np.int64)
-        return cls(pa.array(texts, pa.string()), places, run.at(kept), identity, tuple(notes))
+        places = {text: renumbered[place] for text, place in queries.items()}
+        return cls(places, run.at(kept), identity, tuple(notes))
 
     def list_of(self, text: str) -> RankedList | None:
         """Returns the list of a query, by its text as `plain` returns it; None: it has none."""
-        (row,) = rows_of(self.texts, [text])
-        return None if row is None else self.run.list_at(int(self.places[row]))
+        place = self.places.get(text)
+        return None if place is None else self.run.list_at(place)
 
 
 def plain(text: str) -> str:

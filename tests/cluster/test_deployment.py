@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cluster.metrics.table import METRICS, RUN_LABELS
+from cluster.metrics.exporter import METRICS, RUN_LABELS
 from tests.support.cluster.metric_names import exposed
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics import exporter
-from cluster.metrics.exporter import Exporter, TrackedMetrics
-from cluster.metrics.table import METRICS, RUN_LABELS
+from cluster.metrics.exporter import METRICS, RUN_LABELS, Exporter, TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from tests.support.cluster.metric_names import exposed

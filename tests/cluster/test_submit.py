@@ -54,7 +54,7 @@ def test_another_submitter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text
     assert not working_folder_has([str(tmp_path / "jobs")])
 
 
-def test_what_a_node_does_not_see_is_refused(tmp_path: Path) -> None:
+def test_what_a_node_does_not_see_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FileStorage(str(tmp_path / "runs"))
     looked = []
 
@@ -62,10 +62,12 @@ def test_what_a_node_does_not_see_is_refused(tmp_path: Path) -> None:
         looked.append(path.read_bytes())
         return {"10.0.0.1": True, "10.0.0.3": False, "10.0.0.2": False}
 
+    monkeypatch.setattr("cluster.shared_folder._seen_elsewhere", look)
     with pytest.raises(ClusterError, match=r"^output: .*/runs is a folder .* and 2 nodes \(10\.0\.0\.2, \.\.\.\) do not see"):
-        check_shared(storage, "output", look)
-    check_shared(storage, "output", lambda _: {"10.0.0.1": True})
-    check_shared(storage, "output", lambda _: {})  # no other node answers
+        check_shared(storage, "output")
+    for seen in ({"10.0.0.1": True}, {}):  # no other node answers
+        monkeypatch.setattr("cluster.shared_folder._seen_elsewhere", lambda _, seen=seen: seen)
+        check_shared(storage, "output")
     assert looked == [b"1"]
     assert list(storage.list()) == []  # nothing is left there
 

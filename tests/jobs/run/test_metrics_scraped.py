@@ -15,7 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.metrics.table import METRICS, RUN_LABELS
+from cluster.metrics.exporter import METRICS, RUN_LABELS
 from cluster.prices import load_prices
 from jobs.runs.folder import open_run
 from jobs.tables import NOTES

@@ -1,6 +1,6 @@
 """Names of metrics as Prometheus finds them."""
 
-from cluster.metrics.table import METRICS
+from cluster.metrics.exporter import METRICS
 
 
 def exposed(name: str) -> list[str]:

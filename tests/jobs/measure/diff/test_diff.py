@@ -274,7 +274,7 @@ def test_costs_are_of_a_thousand_queries(side: Side) -> None:
     assert total["prompt_tokens"] == Cost("total", "prompt_tokens", 100_000, 50_000)
     assert total["usd"].a == pytest.approx(PRICES.usd(a.spent) / 3 * 1000)
     rewrite = {one.quantity: one for one in found if one.stage == "rewrite"}
-    assert rewrite["usd"].b == pytest.approx(PRICES.usd(b.spent, ["rewrite"]) / 2 * 1000)
+    assert rewrite["usd"].b == pytest.approx(PRICES.usd({"rewrite": b.spent["rewrite"]}) / 2 * 1000)
     assert not [one for one in diff(a, b, None, None, 0).costs if one.quantity == "usd"]
     assert not [one for one in found if not one.a and not one.b]
 
