@@ -1,11 +1,9 @@
 """The languages of analyzers: stop words and a stemmer for each."""
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 
-from cluster.errors import RetrieverError
 from retrievers.analysis.words import split_words
 
 OURS = {
@@ -55,8 +53,8 @@ def stop_words(language: str) -> frozenset[str]:
     """Returns the stop words of a language, in the form of `split_words`."""
     listed: Iterable[str] = OURS.get(language, "").split()
     if language in _IN_BM25S:
-        with _packages(language):
-            from bm25s import stopwords
+        from bm25s import stopwords
+
         listed = getattr(stopwords, "STOPWORDS_EN" if language == "english" else f"STOPWORDS_{language.upper()}")
     return frozenset(word for one in listed for word in split_words(one, turkish=language == "turkish"))
 
@@ -65,8 +63,8 @@ def open_stemmer(language: str) -> Callable[[str], str]:
     """Returns a function from a word to its stem."""
     if language == "arabic":
         return light_arabic
-    with _packages(language):
-        import Stemmer
+    import Stemmer
+
     stem: Callable[[str], str] = Stemmer.Stemmer(language).stemWord
     if language == "persian":  # which has its own yeh and kaf
         return lambda word: stem(word.replace("ي", "ی").replace("ك", "ک"))
@@ -95,12 +93,3 @@ def _without_accents(word: str) -> str:
     if word.isascii():
         return word
     return "".join(char for char in unicodedata.normalize("NFD", word) if not unicodedata.combining(char))
-
-
-@contextmanager
-def _packages(language: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as e:
-        problem = f"package {e.name!r} is missing; pip install bm25s PyStemmer"
-        raise RetrieverError("package-missing", f"analyzer {language}: {problem}") from None

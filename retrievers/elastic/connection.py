@@ -23,7 +23,6 @@ BUSY = (429, 502, 503, 504)  # statuses, of a request or of an item, after which
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
 _OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
-_CLIENT_MAJOR, _INSTALL = 8, "pip install 'elasticsearch>=8.19,<9'"  # pyproject.toml's
 _TEXT = 300  # characters of a server's message that are shown
 
 T = TypeVar("T")
@@ -74,11 +73,9 @@ class Connection:
         options: dict[str, Any] = {"api_key": key.value} if key.value else {"basic_auth": user}
         if "SSL_CERT_FILE" in os.environ and any(host.startswith("https:") for host in hosts):
             options["ca_certs"] = os.environ["SSL_CERT_FILE"]
-        try:
-            from elasticsearch import Elasticsearch
-            from elasticsearch.serializer import OrjsonSerializer
-        except ImportError as error:
-            raise RetrieverError("package-missing", f"{where}: package {error.name!r} is missing; {_INSTALL} orjson") from None
+        from elasticsearch import Elasticsearch
+        from elasticsearch.serializer import OrjsonSerializer
+
         most = max(1, in_flight)
         self._client = Elasticsearch(hosts, serializer=OrjsonSerializer(), max_retries=0, connections_per_node=most, **options)
         self._slots = threading.Semaphore(most)
@@ -197,10 +194,9 @@ class Connection:
     def _wrong_version(self, server: str) -> RetrieverError:
         from elasticsearch import __version__ as client
 
-        install = "" if client[0] == _CLIENT_MAJOR else f", or the client of this package: {_INSTALL}"
         mine = f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x"
         problem = f"the server at {self.address} is {server}, the client installed here is {mine}"
-        return self._error("elastic-refused", f"{problem}; take such a server{install}")
+        return self._error("elastic-refused", f"{problem}; take such a server")
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """Returns the error for a 401: a server that starts answers so until it can read its own list of keys."""
