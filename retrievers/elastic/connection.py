@@ -22,7 +22,6 @@ from retrievers.served.server import reason
 BUSY = (429, 502, 503, 504)  # statuses, of a request or of an item, after which the same may succeed later
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
-_OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
 _TEXT = 300  # characters of a server's message that are shown
 
 T = TypeVar("T")
@@ -170,7 +169,9 @@ class Connection:
         if not major.isdigit():
             raise self._error("elastic-refused", f"{self.address} does not say its version; correct {self._url_env}")
         if int(major) not in (client[0], client[0] + 1):  # a server answers clients of its own major version and the one before
-            raise self._wrong_version(f"Elasticsearch {version}")
+            mine = f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x"
+            problem = f"the server at {self.address} is Elasticsearch {version}, the client installed here is {mine}"
+            raise self._error("elastic-refused", f"{problem}; take such a server")
         return version
 
     def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
@@ -181,8 +182,6 @@ class Connection:
             return ServerUnavailable(f"status {status} {kind} {text}".strip(), overloaded=status in BUSY)
         if status == 401:
             return self._unauthorized()
-        if kind == _OTHER_MAJOR:
-            return self._wrong_version("of another major version")
         if status == 403 and kind:
             problem = f"does not allow {asked} with this key; give it the right: {text}"
             return self._error("server-access", f"{self.address} {problem}")
@@ -190,13 +189,6 @@ class Connection:
             problem = f"what stands before {self.address} refuses {asked}: {text or 'no words'}; have it passed on"
             return self._error("server-access", problem)
         return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, text)
-
-    def _wrong_version(self, server: str) -> RetrieverError:
-        from elasticsearch import __version__ as client
-
-        mine = f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x"
-        problem = f"the server at {self.address} is {server}, the client installed here is {mine}"
-        return self._error("elastic-refused", f"{problem}; take such a server")
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """Returns the error for a 401: a server that starts answers so until it can read its own list of keys."""

@@ -165,21 +165,6 @@ def test_servers_of_the_client_s_major_and_of_the_next_are_taken(elastic_answers
         assert re.search(words, refusal(block))
 
 
-def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real server answers such a client 400, media_type_header_exception, to everything that is in the client's words."""
-    monkeypatch.setattr("elasticsearch.__version__", (9, 1, 0))
-    monkeypatch.setattr(
-        "elasticsearch._sync.client._base._COMPAT_MIMETYPE_SUB", "application/vnd.elasticsearch+json; compatible-with=9"
-    )
-    monkeypatch.setenv("SAFE_URL", elasticsearch)
-    said = refusal(BLOCK)
-    assert "is of another major version, the client" in said
-    assert said.endswith(
-        "the client installed here is 9.1.0, for servers 9.x and 10.x; take such a server, or the client of this package: "
-        "pip install 'elasticsearch>=8.19,<9'"
-    )
-
-
 @pytest.mark.parametrize("kind", ["answer", "html"])  # another product, a login page
 def test_something_else_that_speaks_http(elastic_answers: Any, kind: str) -> None:
     other = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
