@@ -130,7 +130,7 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild
 
 def noted_corpus(name: str, settings: ElasticSettings) -> CorpusNote | None:
     """Returns the facts that an index keeps about its corpus; None: it was not built here."""
-    connection, index, _ = connect(name, settings, settings.index)
+    connection, index = connect(name, settings, settings.index)
     connection.close()
     note = index.note
     return None if note is None else CorpusNote(note["corpus"], note["documents"], note.get("source"))
@@ -139,7 +139,7 @@ def noted_corpus(name: str, settings: ElasticSettings) -> CorpusNote | None:
 def note_source(name: str, settings: ElasticSettings, source: str) -> None:
     """Notes in an index of which files it is; where the server refuses it, rows are compared the next time."""
     with suppress(DmqrError):
-        connection, index, _ = connect(name, settings, settings.index)
+        connection, index = connect(name, settings, settings.index)
         with closing(connection):
             put_note(connection, index, source)
 

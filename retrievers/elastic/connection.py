@@ -157,13 +157,13 @@ class Connection:
             problem = f"no valid answer from {self.address}: {error}; start the server, or correct {self._url_env}"
             raise self._error("server-away", problem) from None
 
-    def check(self) -> str | None:
-        """Returns the server's version; None: the key may not ask for it. Raises RetrieverError if the client does not fit."""
+    def check(self) -> None:
+        """Raises RetrieverError if the client does not fit the server's version, where the key may ask for it."""
         from elasticsearch import __version__ as client
 
         answer = self.request("GET", "/", patience=self.opening_patience, timeout=10, allow=(403,))
         if answer is None:
-            return None
+            return
         version = str((answer.get("version") or {}).get("number") or "")
         major = version.partition(".")[0]
         if not major.isdigit():
@@ -172,7 +172,6 @@ class Connection:
             mine = f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x"
             problem = f"the server at {self.address} is Elasticsearch {version}, the client installed here is {mine}"
             raise self._error("elastic-refused", f"{problem}; take such a server")
-        return version
 
     def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
         error = content.get("error") if isinstance(content, dict) else None

@@ -43,11 +43,6 @@ class ElasticIndex(NamedTuple):
         return content_hash([self.fields, decides])
 
     @property
-    def closed_to_writing(self) -> bool:
-        """True if the server refuses to write to it."""
-        return (self.settings.get("blocks") or {}).get("write") == "true"
-
-    @property
     def corpus(self) -> str:
         """Hash of the documents, the same as of a local index; where the index was not built here, its UUID."""
         return str(self.note["corpus"]) if self.note else f"{FOREIGN}{self.uuid}"
@@ -95,14 +90,12 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     return index
 
 
-def connect(
-    name: str, settings: ElasticSettings, index: str, *, patient: bool = False
-) -> tuple[Connection, ElasticIndex, str | None]:
-    """Returns a checked connection, an index that can be searched, and the server's version; raises as `ready_index`."""
+def connect(name: str, settings: ElasticSettings, index: str, *, patient: bool = False) -> tuple[Connection, ElasticIndex]:
+    """Returns a checked connection and an index that can be searched; raises as `ready_index`."""
     connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
     try:
-        version = connection.check()
-        return connection, ready_index(connection, index), version
+        connection.check()
+        return connection, ready_index(connection, index)
     except BaseException:
         connection.close()
         raise
@@ -143,7 +136,7 @@ def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any
     each time, so nothing is taken for unchanged. A set of synonyms that is put again under its name writes no document; so the
     sets of the index's analysis belong to its state.
     """
-    if index.note is not None and index.closed_to_writing:
+    if index.note is not None and (index.settings.get("blocks") or {}).get("write") == "true":
         return None
     written = {"written": {"stats": {"field": "_seq_no"}}}
     body = {"size": 0, "query": filtered({"match_all": {}}, only), "aggs": written}

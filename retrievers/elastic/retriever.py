@@ -114,7 +114,7 @@ def open_retriever(
     """
     patient = expect_identity is not None
     planned = str((expect_identity or {}).get("index") or settings.index)
-    connection, index, _ = connect(name, settings, planned, patient=patient)
+    connection, index = connect(name, settings, planned, patient=patient)
     identity = _identity(name, settings, index, connection, patient=patient)
     check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
@@ -130,21 +130,21 @@ def open_retriever(
 
 def open_documents(name: str, settings: ElasticSettings, *, patient: bool = False) -> ElasticDocuments:
     """Opens the documents of an index that keeps their texts; raises as `open_retriever`."""
-    connection, index, _ = connect(name, settings, settings.index, patient=patient)
+    connection, index = connect(name, settings, settings.index, patient=patient)
     field = text_field(f"retrieve.retrievers.{name}", settings, index)
     return ElasticDocuments(connection, index, field, settings.max_in_flight, _only(settings, index))
 
 
 def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
     """Returns the identity of a retriever without opening it; raises as `open_retriever`."""
-    connection, index, _ = connect(name, settings, settings.index)
+    connection, index = connect(name, settings, settings.index)
     with contextlib.closing(connection):
         return _identity(name, settings, index, connection)
 
 
 def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns facts for the run's record that are no part of the identity; see `retrievers.retriever.retriever_facts`."""
-    connection, index, version = connect(name, settings, str(identity["index"]))
+    connection, index = connect(name, settings, str(identity["index"]))
     only = identity.get("filter")
     with contextlib.closing(connection):
         body = None if only is None else {"query": only}
@@ -154,9 +154,6 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
         "named": settings.index,
         "documents": count,
         "doc_id_type": (index.note or {}).get("doc_id_type"),
-        "server": version,
-        "written_by_dmqr": index.note is not None,
-        "closed_to_writing": index.closed_to_writing,
         "state": state,
         "most_hits": index.most_hits,
     }

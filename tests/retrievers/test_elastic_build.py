@@ -17,7 +17,7 @@ from cluster.errors import RetrieverError
 from retrievers.corpora.builds import BuildInputs, Built
 from retrievers.elastic import bulk
 from retrievers.elastic.build import ElasticBuild, build_elastic_index, elastic_indexes
-from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
+from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.proxy import Proxy, Request
@@ -315,7 +315,6 @@ def test_an_index_that_others_have_built(alias: str) -> None:
     assert found.doc_ids.to_pylist() == ["a", "b"]
     assert open_documents("bm25", typed(foreign)).texts(["c"]) == ["the wide sea"]
     assert retriever_identity("bm25", typed(foreign))["corpus"].startswith("elastic:")
-    assert retriever_facts("bm25", typed(foreign), retriever_identity("bm25", typed(foreign)))["written_by_dmqr"] is False
 
 
 def test_an_alias_of_several_indexes_is_refused(alias: str) -> None:
