@@ -16,7 +16,7 @@ from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_facts, index_identity, parse_index
+from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever
 
@@ -76,7 +76,7 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
 
     def of_index(key: str, own: RetrieverSettings, known: Mapping[str, Any]) -> dict[str, Any]:
         if _on_s3(own):
-            return index_facts(stored_index(S3Storage(own.index))[0])
+            return {"documents": stored_index(S3Storage(own.index))[0]["documents"]}
         return retriever.retriever_facts(key, own, known)
 
     return retriever.retriever_facts(name, settings, identity, of_index)

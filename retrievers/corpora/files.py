@@ -97,12 +97,6 @@ def shown(files: Sequence[Path | Source]) -> str:
     return ", ".join(map(str, files[:3]))
 
 
-def doc_id_type(files: Sequence[Path | Source], columns: CorpusSettings) -> str:
-    """Returns the type that the corpus has its ids in: "string", or such as "int64"; the tables hold them as text."""
-    kinds = {pq.read_schema(open_source(file)).field(columns.id_column).type for file in files}
-    return str(kinds.pop()) if len(kinds) == 1 and all(map(pa.types.is_integer, kinds)) else "string"
-
-
 def _value_type(kind: pa.DataType) -> pa.DataType:
     """Returns the type of a dictionary's values, so that record batches need no shared dictionaries; else the type itself."""
     if pa.types.is_dictionary(kind):

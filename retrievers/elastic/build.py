@@ -22,7 +22,7 @@ from cluster.errors import DmqrError, RetrieverError
 from retrievers.analysis.detection import SAMPLE, other_language
 from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
-from retrievers.corpora.files import corpus_files, corpus_schema, doc_id_type
+from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.elastic.bulk import PASSAGE, load_corpus
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
@@ -182,7 +182,6 @@ class ElasticBuild:
             problem = f"{self._alias} at {self._connection.address} is an index, so it cannot be the alias of one"
             remedy = "give the config another name, or delete that index"
             raise RetrieverError("storage-refused", f"{self._where}: index {problem}; {remedy}")
-        self._doc_id_type = doc_id_type(files, given.columns)
         self.written = write_documents(files, schema, folder, given.progress, given.columns)
         self.documents = folder / DOCUMENTS
         key = json.dumps(
@@ -318,7 +317,6 @@ class ElasticBuild:
             "alias": self._alias,
             "corpus": self.written.content,
             "documents": self.written.documents,
-            "doc_id_type": self._doc_id_type,
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,
             "encoder": self._encoder_identity,

@@ -153,7 +153,6 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
     return {
         "named": settings.index,
         "documents": count,
-        "doc_id_type": (index.note or {}).get("doc_id_type"),
         "state": state,
         "most_hits": index.most_hits,
     }

@@ -23,7 +23,7 @@ from retrievers.analysis.detection import SAMPLE, corpus_analyzer, other_languag
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.builds import BuildInputs, Built, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
-from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
+from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
@@ -174,7 +174,6 @@ def build_local_index(
             "data": data,
             "corpus": written.content,
             "documents": written.documents,
-            "doc_id_type": doc_id_type(files, columns),
             "fields": identities,
             "encoder_name": encoder.model if encoder else None,
             "files": {str(f.relative_to(work)): f.stat().st_size for f in sorted(work.rglob("*")) if f.is_file()},

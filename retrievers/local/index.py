@@ -114,12 +114,7 @@ def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
 
 def retriever_facts(name: str, settings: LocalSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns facts for the run's record that are no part of the identity; see `retrievers.retriever.retriever_facts`."""
-    return index_facts(read_index(index_path(settings.index)))
-
-
-def index_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the number of documents and the type of their ids in the corpus."""
-    return {"documents": entry["documents"], "doc_id_type": entry["doc_id_type"]}
+    return {"documents": read_index(index_path(settings.index))["documents"]}
 
 
 def index_path(index: str) -> Path:

@@ -15,7 +15,7 @@ from retrievers.corpora.corpus import DOCUMENTS, Written, open_arrow, write_docu
 from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.local.build import build_local_index
 from retrievers.local.index import LocalDocuments, read_index
-from retrievers.retriever import SearchText, open_retriever, retriever_facts
+from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import CorpusSettings
 from tests.support.retrievers.blocks import index_fields, typed
 
@@ -131,15 +131,6 @@ def test_the_config_may_name_the_columns(tmp_path: Path, write_corpus: Callable[
         {"doc_id": "20", "title": "A", "text": "one", "page": 1},
         {"doc_id": "7", "title": None, "text": "two", "page": 2},
     ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "noted"), [(pa.int64(), "int64"), (pa.uint8(), "uint8"), (pa.string(), "string"), (pa.large_string(), "string")]
-)
-def test_the_type_of_the_ids_is_noted(tmp_path: Path, write_corpus: Callable[..., Path], kind: Any, noted: str) -> None:
-    build_local_index(tmp_path, write_corpus({"doc_id": pa.array(["7"]).cast(kind), "text": ["one"]}), index_fields("english"))
-    settings = typed({"kind": "local", "index": str(tmp_path)})
-    assert retriever_facts("bm25", settings, {}) == {"documents": 1, "doc_id_type": noted}
 
 
 def test_titles_may_be_left_out(tmp_path: Path, write_corpus: Callable[..., Path]) -> None:
