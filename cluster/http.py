@@ -39,10 +39,8 @@ def server_address(base_url: str) -> str:
     except ValueError as error:
         raise ValueError(f"{_FORM}: {error}; correct it") from None
     if parts.username is not None or parts.password is not None:
-        raise ValueError(
-            f"must not hold user and password (at {parts.hostname}); put the key into an environment variable, name it in "
-            "api_key_env"
-        )
+        remedy = "put the key into an environment variable, name it in api_key_env"
+        raise ValueError(f"must not hold user and password (at {parts.hostname}); {remedy}")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
         shown = parts._replace(query="...", fragment="").geturl() if parts.query else base_url  # a query may hold a key
         raise ValueError(f"{_FORM}, found: {shown!r}; correct it")

@@ -121,7 +121,5 @@ def load_prices(path: Path) -> Prices | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        known = ", ".join(Prices.model_fields)
-        raise ClusterError(
-            "prices", f"{path}: {where}: {first['msg']}, found {first['input']!r} (known keys: {known})"
-        ) from error
+        problem = f"{first['msg']}, found {first['input']!r} (known keys: {', '.join(Prices.model_fields)})"
+        raise ClusterError("prices", f"{path}: {where}: {problem}") from error

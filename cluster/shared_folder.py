@@ -23,11 +23,9 @@ def check_shared(storage: Storage, what: str) -> None:
         storage.delete(key)
     if blind := sorted(node for node, sees in seen.items() if not sees):
         nodes = f"node {blind[0]} does" if len(blind) == 1 else f"{len(blind)} nodes ({blind[0]}, ...) do"
-        raise ClusterError(
-            "storage-refused",
-            f"{what}: {storage.root} is a folder of this machine, and {nodes} not see what is written there; "
-            "name s3://BUCKET/FOLDER, or a folder that all nodes of the cluster share",
-        )
+        problem = f"{storage.root} is a folder of this machine, and {nodes} not see what is written there"
+        remedy = "name s3://BUCKET/FOLDER, or a folder that all nodes of the cluster share"
+        raise ClusterError("storage-refused", f"{what}: {problem}; {remedy}")
 
 
 def _seen_elsewhere(path: Path) -> dict[str, bool]:

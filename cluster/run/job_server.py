@@ -114,19 +114,14 @@ class JobServer:
         try:
             yield
         except AuthenticationError as error:
-            raise ClusterError(
-                "cluster-away",
-                f"--address {self.address}: {_token_problem(str(error).splitlines()[0])}; set RAY_AUTH_MODE=token, and "
-                "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster",
-            ) from error
+            problem = _token_problem(str(error).splitlines()[0])
+            remedy = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster"
+            raise ClusterError("cluster-away", f"--address {self.address}: {problem}; {remedy}") from error
         except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
             if "ray[default]" in str(error):
                 raise _missing(error) from error
-            raise ClusterError(
-                "cluster-away",
-                f"--address {self.address}: {_reason(error)}; give the address of the head's job server, like "
-                "http://HEAD:8265 (the head needs ray[default])",
-            ) from error
+            remedy = "give the address of the head's job server, like http://HEAD:8265 (the head needs ray[default])"
+            raise ClusterError("cluster-away", f"--address {self.address}: {_reason(error)}; {remedy}") from error
 
 
 def _job(details: Any) -> SubmittedJob:
@@ -146,9 +141,8 @@ def _checked(address: str) -> str:
         shown = repr(address) if "@" not in address else "what is given"
         raise ConfigError("argument", f"--address: {shown} is not the address of a job server; give it like http://HEAD:8265")
     if parts.username or parts.password:
-        raise ConfigError(
-            "argument", "--address: holds a user or a password; leave it out, and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        )
+        remedy = "leave it out, and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise ConfigError("argument", f"--address: holds a user or a password; {remedy}")
     return address.rstrip("/")
 
 

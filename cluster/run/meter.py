@@ -96,11 +96,9 @@ class Meter:
             return self._call_worker(rows, budget)
         if self.stage.fallback is None:
             row = f"query {rows.column('query_id')[0]}" if "query_id" in rows.column_names else "one row"
-            raise ClusterError(
-                "worker-died",
-                f"{self.stage.name}: workers died one after the other under {row} of shard {shard_of(table)} alone, "
-                "and the others ended; remove the query, or give each worker more memory (the job's log says why)",
-            )
+            problem = f"workers died one after the other under {row} of shard {shard_of(table)} alone, and the others ended"
+            remedy = "remove the query, or give each worker more memory (the job's log says why)"
+            raise ClusterError("worker-died", f"{self.stage.name}: {problem}; {remedy}")
         return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
 
     def _call_worker(self, table: pa.Table, budget: list[int]) -> pa.Table:
@@ -147,11 +145,10 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
     isolation = tracker.isolation(stage.name, shard) if attempt > 1 else None
     if isolation is not None and isolation.deaths > stage.retries:
         first, end = isolation.row_range or (0, table.num_rows)
-        raise ClusterError(
-            "worker-died",
-            f"{stage.name}: {isolation.deaths} workers died one after the other under shard {shard} alone, the last in rows "
-            f"{first + 1} to {end} of its {table.num_rows}; see the log for the cause; for memory, give each worker more",
-        )
+        rows = f"the last in rows {first + 1} to {end} of its {table.num_rows}"
+        problem = f"{isolation.deaths} workers died one after the other under shard {shard} alone, {rows}"
+        remedy = "see the log for the cause; for memory, give each worker more"
+        raise ClusterError("worker-died", f"{stage.name}: {problem}; {remedy}")
     try:
         report = partial(tracker.heartbeat, stage.name, shard, attempt)
         with reporting_to(report=report, reserve=partial(tracker.reserve, worker)):

@@ -133,28 +133,22 @@ def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str)
     wanted_gpus = sum(pool.workers * pool.gpus for pool in pools.values())
     for what, wanted, number in (("GPUs", wanted_gpus, limit.gpus), ("CPUs", wanted_cpus, limit.cpus)):
         if wanted > number:
-            raise ClusterError(
-                "cluster-small",
-                f"cluster: the pools need {wanted:g} {what}, the cluster {has} {number:g} ({described}"
-                f"{f'; {TASK_CPUS} CPUs for the other stages' if what == 'CPUs' else ''}); "
-                f"lower cluster.<stage>.workers or .{what[:-1].lower()}s, or add nodes",
-            )
+            others = f"; {TASK_CPUS} CPUs for the other stages" if what == "CPUs" else ""
+            problem = f"the pools need {wanted:g} {what}, the cluster {has} {number:g} ({described}{others})"
+            remedy = f"lower cluster.<stage>.workers or .{what.lower()}, or add nodes"
+            raise ClusterError("cluster-small", f"cluster: {problem}; {remedy}")
     kinds = ", ".join(map(str, nodes))
     for name, pool in pools.items():
         room = sum(group.workers(pool) for group in nodes)
         if room < pool.workers:
             some = f"one of the workers of {name}" if room == 0 else f"more than {room} of the {pool.workers} workers of {name}"
-            raise ClusterError(
-                "cluster-small",
-                f"cluster: no node can hold {some}, each {pool.cpus:g} CPU and {pool.gpus:g} GPU; "
-                f"the cluster {has} {kinds}; lower cluster.{name}.workers, .cpus or .gpus, or add larger nodes",
-            )
+            problem = f"no node can hold {some}, each {pool.cpus:g} CPU and {pool.gpus:g} GPU; the cluster {has} {kinds}"
+            remedy = f"lower cluster.{name}.workers, .cpus or .gpus, or add larger nodes"
+            raise ClusterError("cluster-small", f"cluster: {problem}; {remedy}")
     if not _fit_together(pools, nodes):
-        raise ClusterError(
-            "cluster-small",
-            f"cluster: the workers of all pools do not fit together on the nodes ({described}); the cluster {has} {kinds}; "
-            "lower cluster.<stage>.workers, .cpus or .gpus, or add larger nodes",
-        )
+        problem = f"the workers of all pools do not fit together on the nodes ({described}); the cluster {has} {kinds}"
+        remedy = "lower cluster.<stage>.workers, .cpus or .gpus, or add larger nodes"
+        raise ClusterError("cluster-small", f"cluster: {problem}; {remedy}")
 
 
 def _fit_together(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup]) -> bool:

@@ -50,11 +50,9 @@ class InProcessSession:
         self.pools = in_process_pools(requests, gpus)
         for name, pool in self.pools.items():
             if 0 < gpus < pool.gpus:  # with none, models run on CPUs
-                raise ClusterError(
-                    "cluster-small",
-                    f"cluster: a worker of {name} wants {pool.gpus:g} GPUs, and this machine has {gpus:g}; lower "
-                    f"cluster.{stage_of_pool(name)}.gpus, or take a larger machine",
-                )
+                problem = f"a worker of {name} wants {pool.gpus:g} GPUs, and this machine has {gpus:g}"
+                remedy = f"lower cluster.{stage_of_pool(name)}.gpus, or take a larger machine"
+                raise ClusterError("cluster-small", f"cluster: {problem}; {remedy}")
 
     def nodes(self) -> dict[str, int]:
         return {"gpu" if self.resources.gpus else "cpu": 1}

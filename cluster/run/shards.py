@@ -102,9 +102,8 @@ def read_plan(storage: Storage) -> Plan | None:
         body["shards"] = [Shard(*shard) for shard in body["shards"]]
         return Plan(**body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ClusterError(
-            "run-damaged", f"{storage.url(PLAN)}: is damaged; restore it, or remove the folder and start anew"
-        ) from error
+        remedy = "restore it, or remove the folder and start anew"
+        raise ClusterError("run-damaged", f"{storage.url(PLAN)}: is damaged; {remedy}") from error
 
 
 def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
@@ -113,9 +112,8 @@ def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
     for path in sorted(planned.keys() | present.keys()):
         if planned.get(path) != present.get(path):
             change = "is gone" if path not in present else "is new" if path not in planned else "has changed"
-            raise ClusterError(
-                "run-changed", f"{path} {change} since {where} was started; restore it, or start another run with --label"
-            )
+            remedy = "restore it, or start another run with --label"
+            raise ClusterError("run-changed", f"{path} {change} since {where} was started; {remedy}")
 
 
 def write_table(storage: Storage, table: str, shard: int, rows: pa.Table) -> File:
@@ -176,9 +174,8 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
         try:
             yield read_manifest(data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ClusterError(
-                "run-damaged", f"{storage.url(key)}: is damaged; restore it, or remove it and run the job again"
-            ) from error
+            remedy = "restore it, or remove it and run the job again"
+            raise ClusterError("run-damaged", f"{storage.url(key)}: is damaged; {remedy}") from error
 
 
 def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:
@@ -214,16 +211,11 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
             if entry.key not in expected:
                 orphans.append(entry.key)
             elif expected.pop(entry.key) != entry.size:
-                raise ClusterError(
-                    "run-damaged",
-                    f"{storage.url(entry.key)} has not the size it was committed with, the run's folder was changed; "
-                    "restore it",
-                )
+                problem = "has not the size it was committed with, the run's folder was changed"
+                raise ClusterError("run-damaged", f"{storage.url(entry.key)} {problem}; restore it")
     if expected:
-        raise ClusterError(
-            "run-damaged",
-            f"{storage.url(next(iter(expected)))} is committed but missing; restore it",
-        )
+        missing = storage.url(next(iter(expected)))
+        raise ClusterError("run-damaged", f"{missing} is committed but missing; restore it")
     storage.delete(*orphans)
     return len(orphans)
 

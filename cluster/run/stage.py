@@ -53,11 +53,8 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
     for stage in stages:
         worker: Any = stage.worker
         if missing := [name for name in worker.NEEDS if name not in schema.names]:
-            raise ClusterError(
-                "internal-error",
-                f"stage {stage.name} needs {missing}, which no stage before it adds, found {schema.names}; "
-                "report it as a bug in the chain of stages",
-            )
+            problem = f"needs {missing}, which no stage before it adds, found {schema.names}"
+            raise ClusterError("internal-error", f"stage {stage.name} {problem}; report it as a bug in the chain of stages")
         produces = getattr(worker, "GIVES", None)
         if produces is None:
             drops = getattr(worker, "DROPS", ())

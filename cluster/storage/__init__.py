@@ -79,9 +79,8 @@ def open_storage(url: str) -> Storage:
         return S3Storage(url)
     if "://" in url and not url.startswith("file://"):
         scheme = url.split("://", 1)[0]
-        raise ClusterError(
-            "storage-refused", f"{url}: {scheme}:// is not supported; use s3://BUCKET/FOLDER, or a folder of the file system"
-        )
+        remedy = "use s3://BUCKET/FOLDER, or a folder of the file system"
+        raise ClusterError("storage-refused", f"{url}: {scheme}:// is not supported; {remedy}")
     from cluster.storage.files import FileStorage
 
     return FileStorage(str(Path(url.removeprefix("file://")).absolute()))
@@ -164,10 +163,8 @@ def check_writable(storage: Storage, what: str) -> None:
     except UnavailableError:
         raise
     except OSError as error:
-        raise ClusterError(
-            "storage-refused", f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder"
-        ) from error
+        problem = f"cannot write to {storage.root}: {error.strerror or error}"
+        raise ClusterError("storage-refused", f"{what}: {problem}; name another folder") from error
     if not first or second:
-        raise ClusterError(
-            "storage-refused", f"{what}: {storage.root} overwrites files that were to be created only; name another store"
-        )
+        problem = f"{storage.root} overwrites files that were to be created only"
+        raise ClusterError("storage-refused", f"{what}: {problem}; name another store")

@@ -155,11 +155,9 @@ def _copy(
         missing = [entry for entry in entries if not (part / entry.key).is_file()]  # a kill leaves whole files
         wanted, free = sum(entry.size for entry in missing), shutil.disk_usage(part).free
         if wanted > free:
-            raise ClusterError(
-                "disk-space",
-                f"{storage.root}: its copy on this machine takes {wanted:,} bytes, {folder.parent} has {free:,} free; "
-                f"free some, or set {FOLDER} to a folder on another disk",
-            )
+            problem = f"its copy on this machine takes {wanted:,} bytes, {folder.parent} has {free:,} free"
+            remedy = f"free some, or set {FOLDER} to a folder on another disk"
+            raise ClusterError("disk-space", f"{storage.root}: {problem}; {remedy}")
         for entry in missing:
             (part / entry.key).parent.mkdir(parents=True, exist_ok=True)
             storage.download(entry, part / entry.key, on_progress)
