@@ -1,14 +1,20 @@
 """Errors that a user can correct: one tree of classes, each error with a code. Suggestions for unknown names.
 
-All packages import this module; it imports only the standard library, and the codes (`cluster/error_codes.py`).
+All packages import this module; it imports only the standard library.
 """
 
 import difflib
+import tomllib
 from collections.abc import Iterable, Set
+from pathlib import Path
 from typing import Any
 
-from cluster.error_codes import CODES
-
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    title: {code: (row["meaning"], row["remedy"]) for code, row in codes.items()}
+    for title, codes in tomllib.loads(Path(__file__).with_name("error_codes.toml").read_text(encoding="utf-8")).items()
+}
+"""Title -> code -> meaning, remedy; docs/errors.md is made from them."""
+CODES = {code: row for group in GROUPS.values() for code, row in group.items()}  # all codes
 _LISTED = 24  # known names in a line: all keys of any part of the config, but not all columns of any log
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.error_codes import GROUPS
+from cluster.errors import GROUPS
 from cluster.settings import FROZEN, Settings
 
 # Before the models are made. To read the docstrings of all fields takes 0.4 s, which no run needs to wait for.

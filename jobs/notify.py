@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from cluster.error_codes import CODES
-from cluster.errors import ConfigError, DmqrError
+from cluster.errors import CODES, ConfigError, DmqrError
 from cluster.outages import Outage, merged, outages
 from jobs.config.settings import NotifySettings
 from jobs.terminal.formats import clock, money, percent

@@ -28,7 +28,7 @@ BELOW = {
 }
 # The modules that every package may import.
 LEAVES = {
-    "cluster.cause", "cluster.error_codes", "cluster.errors", "cluster.http", "cluster.named_content", "cluster.outages",
+    "cluster.cause", "cluster.errors", "cluster.http", "cluster.named_content", "cluster.outages",
     "cluster.settings", "cluster.plugins",
 }  # fmt: skip
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.

@@ -11,8 +11,7 @@ import pytest
 
 import jobs.export.checks  # noqa: F401 - has a subclass
 import retrievers.elastic.connection  # noqa: F401 - has a subclass
-from cluster.error_codes import CODES
-from cluster.errors import DmqrError, UnavailableError, nearest
+from cluster.errors import CODES, DmqrError, UnavailableError, nearest
 from jobs.__main__ import main
 from jobs.config.load import _CODES as CODES_OF_VALIDATION
 from tests.support.errors.error_calls import CALLS, Call

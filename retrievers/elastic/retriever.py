@@ -150,12 +150,7 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
         body = None if only is None else {"query": only}
         count = connection.request("POST", f"/{index.name}/_count", body, patience=connection.opening_patience)["count"]
         state = index_state(connection, index, only)
-    return {
-        "named": settings.index,
-        "documents": count,
-        "state": state,
-        "most_hits": index.most_hits,
-    }
+    return {"named": settings.index, "documents": count, "state": state, "most_hits": index.most_hits}
 
 
 def _identity(

@@ -63,8 +63,8 @@ class ServerAway(RetrieverError):
     The reason is unavailable, rate_limited, or one of `TextRefused`.
     """
 
-    def __init__(self, line: str, reason: str, answers: bool) -> None:
-        super().__init__("server-away", line)
+    def __init__(self, code: str, line: str, reason: str, answers: bool) -> None:
+        super().__init__(code, line)
         self.reason, self.answers = reason, answers
 
 
@@ -150,7 +150,7 @@ class Server:
                 if left <= 0 or (failure.wait > left and not self.waits_patience):
                     problem = f"{self.what}: no valid answer: {failure}; start the server, or correct base_url"
                     answers = str(failure).startswith("HTTP ")
-                    raise ServerAway(problem, failure.reason, answers) from None
+                    raise ServerAway("server-away", problem, failure.reason, answers) from None
                 if not may_repeat(bad) or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):

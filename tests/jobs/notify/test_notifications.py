@@ -13,8 +13,7 @@ import pytest
 
 import dmqr
 from cluster import outages
-from cluster.error_codes import CODES
-from cluster.errors import ConfigError, Stopped
+from cluster.errors import CODES, ConfigError, Stopped
 from cluster.outages import Outage, answered, failed
 from cluster.run.pool_sizes import Pool
 from jobs import notify
