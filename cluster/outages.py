@@ -39,22 +39,17 @@ _failing: dict[str, Outage] = {}  # service -> its failures since the last answe
 _latest: dict[str, float] = {}  # service -> when it failed last
 
 
-def pause(failures: int, first: float | None = None, longest: float | None = None, least: float = 0.25) -> float:
+def pause(failures: int, longest: float | None = None, least: float = 0.25) -> float:
     """Returns the seconds to wait after `failures` in a row (from 1): exponential backoff with jitter.
 
-    `first` and `longest` are the most seconds after the first failure and of all, None: `FIRST_PAUSE` and `LONGEST_PAUSE`;
-    `least` is the shortest pause, as a part of the longest after as many failures.
+    They are `longest` at most, None: `LONGEST_PAUSE`; `least` is a part of the longest after as many failures.
     """
-    most = min(longest or LONGEST_PAUSE, (first or FIRST_PAUSE) * 2.0 ** min(failures - 1, 30))
+    most = min(longest or LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 30))
     return random.uniform(least * most, most)
 
 
 def retried(
-    attempt: Callable[[], Value],
-    patience: float | Callable[[Transient], float],
-    stop: threading.Event | None = None,
-    first: float | None = None,
-    longest: float | None = None,
+    attempt: Callable[[], Value], patience: float | Callable[[Transient], float], stop: threading.Event | None = None
 ) -> Value:
     """Returns `attempt()`; calls it again while it is `Transient`, after pauses (`pause`) that are shown as an outage.
 
@@ -72,7 +67,7 @@ def retried(
             left = limit - failure.lasted
             if left <= 0:
                 raise
-            seconds = min(pause(failures, first, longest), left)
+            seconds = min(pause(failures), left)
             if stop is None:
                 time.sleep(seconds)
             elif stop.wait(seconds):

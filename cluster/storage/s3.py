@@ -24,7 +24,7 @@ from cluster.errors import ClusterError
 from cluster.outages import pause
 from cluster.storage import Entry
 from cluster.storage.prefetch import prefetch
-from cluster.storage.s3_client import FIRST_WAIT, LONGEST_WAIT, PreconditionFailed, call
+from cluster.storage.s3_client import PreconditionFailed, call
 from cluster.storage.s3_file import S3File, ranged
 
 SCHEME = "s3://"
@@ -89,7 +89,7 @@ class S3Storage:
                 raise
             else:
                 return True
-            time.sleep(pause(refused, FIRST_WAIT, LONGEST_WAIT))  # it existed, and is gone
+            time.sleep(pause(refused))  # it existed, and is gone
         raise OSError(errno.EIO, "is listed, but missing", self.url(key))
 
     def put(self, key: str, data: bytes) -> None:

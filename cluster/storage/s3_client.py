@@ -23,7 +23,6 @@ from cluster.storage.traffic import add_traffic
 CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
 RETRY_SECONDS = 120.0  # of one request, from its first failure
 SHORT_RETRY_SECONDS = 15.0  # the same, while the address or the credentials may be wrong, or after the store was given up
-FIRST_WAIT, LONGEST_WAIT = 0.1, 8.0  # seconds between two attempts
 CONNECTIONS = 32
 
 _KINDS = {  # operation -> kind of request; others are charged for as `get`
@@ -118,7 +117,7 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
             logged with its causes, and a server's text may hold secrets.
     """
     try:
-        return retried(partial(_attempt, url, operation), _patience, first=FIRST_WAIT, longest=LONGEST_WAIT)
+        return retried(partial(_attempt, url, operation), _patience)
     except _Away as away:
         failure = away
     if _misconfigured(failure):
