@@ -51,13 +51,9 @@ class Isolations:
     """The blocks that are run alone. Not thread-safe: the tracker calls it under its lock."""
 
     def __init__(self) -> None:
-        self._suspected: dict[Block, Isolation] = {}
-        self._parts: dict[Block, tuple[int, int]] = {}  # the rows in hand
+        self.suspected: dict[Block, Isolation] = {}  # with which a worker has died
+        self.parts: dict[Block, tuple[int, int]] = {}  # the rows in hand of a block that is run in parts
         self._next: dict[tuple[int, str], tuple[int, float]] = {}  # (stage, worker) -> the shard that waits to be alone, when
-
-    def isolation_of(self, block: Block) -> Isolation | None:
-        """Returns the state of a block; None: no worker has died with it."""
-        return self._suspected.get(block)
 
     def may_start(self, block: Block, worker: str, in_flight: list[int], now: float) -> bool:
         """Returns True if a worker, with the shards `in_flight` in this stage, may start a block now; else it asks again.
@@ -68,27 +64,19 @@ class Isolations:
         waiting, asked = self._next.get((stage, worker), (shard, now))
         if waiting != shard and now - asked < PATIENCE:
             return False
-        if any((stage, other) in self._suspected for other in in_flight) or (block in self._suspected and in_flight):
-            if block in self._suspected:
+        if any((stage, other) in self.suspected for other in in_flight) or (block in self.suspected and in_flight):
+            if block in self.suspected:
                 self._next[stage, worker] = shard, now
             return False
         self._next.pop((stage, worker), None)
         return True
 
-    def part_started(self, block: Block, part: tuple[int, int]) -> None:
-        """Records the rows that a worker has in hand."""
-        self._parts[block] = part
-
-    def in_parts(self, block: Block) -> bool:
-        """Returns True if a block is run in parts: what its worker says of its progress is of the part."""
-        return block in self._parts
-
     def died(self, blocks: list[Block], rows: Mapping[int, int]) -> None:
         """Records that a worker has died with these blocks in flight; `rows`: of each shard."""
         for block in blocks:
-            part = self._parts.pop(block, (0, rows[block[1]]))
-            self._suspected[block] = self._suspected.get(block, _NOTHING).after_death(part, alone=len(blocks) == 1)
+            part = self.parts.pop(block, (0, rows[block[1]]))
+            self.suspected[block] = self.suspected.get(block, _NOTHING).after_death(part, alone=len(blocks) == 1)
 
     def forget(self, block: Block) -> None:
-        self._suspected.pop(block, None)
-        self._parts.pop(block, None)
+        self.suspected.pop(block, None)
+        self.parts.pop(block, None)

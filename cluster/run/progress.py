@@ -191,13 +191,13 @@ class ProgressTracker:
     def isolation(self, stage: str, shard: int) -> Isolation | None:
         """Returns the state of a block with which workers have died; None: none has."""
         with self._condition:
-            return self._isolations.isolation_of((self._index[stage], shard))
+            return self._isolations.suspected.get((self._index[stage], shard))
 
     def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
         """Records the rows that the worker of an isolated block is processing: `first` up to, not including, `end`."""
         with self._condition:
             self._last_heartbeat = self._clock()
-            self._isolations.part_started((self._index[stage], shard), (first, end))
+            self._isolations.parts[self._index[stage], shard] = first, end
             if (state := self._shards.get(shard)) is not None:
                 state.share = first / max(1, state.block_rows)
 
@@ -212,7 +212,7 @@ class ProgressTracker:
             current = None if state is None or state.worker is None else (state.stage, state.attempt)
             if state is None or current != (self._index[stage], attempt):
                 return
-            if share is not None and not self._isolations.in_parts((state.stage, shard or 0)):
+            if share is not None and (state.stage, shard) not in self._isolations.parts:  # else it is of the part
                 state.share = min(1.0, max(state.share, share))
             if spent is not None:
                 state.spent = spent
