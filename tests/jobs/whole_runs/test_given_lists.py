@@ -91,7 +91,7 @@ def test_one_query_after_different_turns_has_no_list_of_its_own(config: Write, t
     given = with_given_lists(load_config(path)).retrieve.retrievers["given"]
     assert isinstance(given, TrecSettings)
     assert given.lists is not None
-    assert given.lists.texts.to_pylist() == ["tell me more"]
+    assert list(given.lists.places) == ["tell me more"]
 
 
 @pytest.mark.slow
