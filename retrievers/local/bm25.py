@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
-from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
 from retrievers.join import joined_text
 from retrievers.ranking import distinct
@@ -32,9 +31,7 @@ def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, A
 
 
 def weighted_documents(batch: pa.RecordBatch, weights: FieldWeights) -> list[Document]:
-    """Returns the documents of a batch as `build_bm25` takes them; with weights of 1 each is its one joined text."""
-    if weights == FieldWeights():
-        return [[(text, 1)] for text in joined(batch)]
+    """Returns the documents of a batch as `build_bm25` takes them: title and text have the terms of the joined text."""
     titles, texts = batch.column("title").to_pylist(), batch.column("text").to_pylist()
     return [[(title or "", weights.title), (text or "", weights.text)] for title, text in zip(titles, texts, strict=True)]
 

@@ -71,13 +71,11 @@ class LocalDocuments:
 
     def rows(self, doc_ids: Sequence[str]) -> list[int]:
         """Returns the row number of each document."""
-        rows = []
-        for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
-            if row is None:
-                remedy = "build the index again from the corpus that it was built from"
-                raise RetrieverError("index-other", f"index {self.path}: no document {doc_id!r}; {remedy}")
-            rows.append(row)
-        return rows
+        rows = rows_of(self.doc_ids, doc_ids)
+        if None in rows:
+            remedy = "build the index again from the corpus that it was built from"
+            raise RetrieverError("index-other", f"index {self.path}: no document {doc_ids[rows.index(None)]!r}; {remedy}")
+        return [row for row in rows if row is not None]
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         return [row is not None for row in rows_of(self.doc_ids, doc_ids)]
