@@ -41,16 +41,16 @@ from jobs.terminal.logs import event
 from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, index_builds
 from retrievers.corpora.files import Progress
 from retrievers.kinds import all_indexed
-from retrievers.local.build import Elsewhere, FolderBuild, is_being_built, local_indexes
+from retrievers.local.build import Elsewhere, is_being_built, local_indexes
 from retrievers.local.index import INDEX, SOURCE_NOTE, index_path
 
 WAIT_SECONDS = 1.0  # between two looks at whether another process has built an index
 _OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
 
 
-def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
+def build_on_s3(index: IndexBuild, given: BuildInputs) -> Built:
     """Builds a local index into its folder on S3; refuses one with other files, or that another process builds."""
-    url, show = index.folder, given.progress
+    url, show = str(index.folder), given.progress
     storage = S3Storage(url)
     old = None
     with suppress(RetrieverError):  # there is none, or a damaged one, which is replaced
@@ -153,7 +153,7 @@ def built_of(corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True
         given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
         built = [_build(given, one, progress) for one in indexes.builds]
     for build in indexes.builds:
-        if isinstance(build, FolderBuild):
+        if build.folder is not None:
             note_source(build.folder, source)
     nothing = {"documents": 0, "without_text": 0, "replaced": None}
     built += [{"index": name, "done": why} | nothing for name, why in indexes.left.items()]
@@ -164,8 +164,7 @@ def built_of(corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True
 def _build(given: BuildInputs, build: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
     with work_folder() as work:
         given = given._replace(folder=work, progress=shown_progress(progress, build.name))
-        in_bucket = build if isinstance(build, FolderBuild) and remote(build.folder) else None
-        summary = build.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
+        summary = build_on_s3(build, given) if remote(build.folder or "") else build.build(given)
     shown = build.name if summary.concrete is None else f"{build.name} ({summary.concrete})"
     counts = {"documents": summary.documents, "without_text": summary.without_text, "replaced": summary.replaced}
     return {"index": shown, "done": outcome(summary)} | counts

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -56,14 +56,14 @@ class Built:
     counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.bulk.load_corpus`
 
 
-class IndexBuild(Protocol):
+@dataclass(frozen=True)
+class IndexBuild:
     """An index that can be built, of one retriever or several."""
 
     name: str  # for messages
     location: str  # what tells it from other indexes
-
-    def build(self, given: BuildInputs) -> Built:
-        """Builds the index, unless the same one is there."""
+    build: Callable[..., Built]  # of `BuildInputs`; builds the index, unless the same one is there
+    folder: str | None = None  # of a local index, here or on S3; `build` may be given another, and what it will replace
 
 
 @dataclass(frozen=True)
@@ -101,32 +101,26 @@ class ReadCorpus:
         return Built(False, self.documents, self.written.without_text)
 
 
-class OwnBuild:
-    """The index of one retriever, by its module's `build_index`."""
+def _own_build(name: str, settings: RetrieverSettings, builder: Any) -> IndexBuild:
+    """Returns the index of one retriever, by its module's `build_index`."""
+    suffix = settings.location({})
+    if suffix == settings.kind:  # no name of an index is among its settings
+        own = settings.model_dump_json(exclude={"together", "score_floor"})
+        suffix = sha256(own.encode()).hexdigest()[:8]
 
-    def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
-        suffix = settings.location({})
-        if suffix == settings.kind:  # no name of an index is among its settings
-            own = settings.model_dump_json(exclude={"together", "score_floor"})
-            suffix = sha256(own.encode()).hexdigest()[:8]
-        self.name, self.location = name, f"{suffix} ({settings.kind})"
-        self._settings, self._builder = settings, builder
-
-    def build(self, given: BuildInputs) -> Built:
-        """Reads the corpus, then builds the index."""
-        files = corpus_files(list(given.sources))
+    def build(given: BuildInputs) -> Built:
+        files, where = corpus_files(given.sources), f"retrieve.retrievers.{name}"
         with tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=given.folder) as folder:
             schema = corpus_schema(files, given.columns)
             written = write_documents(files, schema, Path(folder), given.progress, given.columns)
-            where = f"retrieve.retrievers.{self.name}"
-            with own_errors(type(self._settings), "build_index failed", RetrieverError, where):
-                given_back: Any = self._builder.build_index(
-                    self.name, self._settings, ReadCorpus(written, Path(folder)), given.progress
-                )
-            if not isinstance(given_back, Built):
-                line = f"{self._builder.__file__}: build_index gives {type(given_back).__name__}"
+            with own_errors(type(settings), "build_index failed", RetrieverError, where):
+                built: Any = builder.build_index(name, settings, ReadCorpus(written, Path(folder)), given.progress)
+            if not isinstance(built, Built):
+                line = f"{builder.__file__}: build_index gives {type(built).__name__}"
                 raise RetrieverError("plugin", f"{where}: {line}; return corpus.built() or corpus.there()")
-            return given_back
+            return built
+
+    return IndexBuild(name, f"{suffix} ({settings.kind})", build)
 
 
 Kind = TypeVar("Kind", bound=RetrieverSettings)
@@ -181,7 +175,7 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> IndexBuilds:
             with own_errors(type(settings), "index_builds failed", RetrieverError, f"retrieve.retrievers.{name}"):
                 builds.builds.extend(builder.index_builds(of_kind))
         elif hasattr(builder, "build_index"):
-            builds.builds.extend(OwnBuild(name, one, builder) for name, one in of_kind.items())
+            builds.builds.extend(_own_build(name, one, builder) for name, one in of_kind.items())
         else:
             shown = Path(str(builder.__file__)).name
             builds.left.update(dict.fromkeys(of_kind, f"{shown} has no build_index, so its index is built elsewhere"))

@@ -13,14 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from cluster.errors import DmqrError, RetrieverError
 from retrievers.analysis.detection import SAMPLE, other_language
-from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, shared_indexes
+from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, IndexBuild, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.elastic.bulk import PASSAGE, load_corpus
@@ -113,19 +113,12 @@ _MERGE_POLL = 0.2  # seconds
 _MERGE_LOST = 30.0  # seconds without a merge: the node has restarted; an index of many segments is correct, only slower
 
 
-class AliasBuild:
-    """An index behind an alias; `retrievers.corpora.builds.IndexBuild`."""
-
-    def __init__(self, url_env: str, alias: str, fields: Fields) -> None:
-        self.name, self.location, self._fields = alias, f"{alias} ({url_env})", fields
-
-    def build(self, given: BuildInputs) -> Built:
-        return build_elastic_index(self._fields, given)
-
-
-def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild]:
+def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[IndexBuild]:
     """Returns the indexes of retrievers in Elasticsearch; raises as `elastic_indexes`."""
-    return [AliasBuild(*place, fields) for place, fields in elastic_indexes(retrievers).items()]
+    return [
+        IndexBuild(alias, f"{alias} ({url_env})", partial(build_elastic_index, fields))
+        for (url_env, alias), fields in elastic_indexes(retrievers).items()
+    ]
 
 
 def noted_corpus(name: str, settings: ElasticSettings) -> CorpusNote | None:

@@ -15,13 +15,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, corpus_analyzer, other_language
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.builds import BuildInputs, Built, shared_indexes
+from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema
 from retrievers.encoder import encoder_identity, open_encoder
@@ -89,24 +90,19 @@ class Elsewhere(NamedTuple):
     fetch: Callable[[str, Path], None]  # copies a file of its data to a path
 
 
-class FolderBuild:
-    """An index in a folder; `retrievers.corpora.builds.IndexBuild`."""
-
-    def __init__(self, folder: str, fields: IndexFields) -> None:
-        self.name = self.location = self.folder = folder
-        self._fields = fields
-
-    def build(self, given: BuildInputs, folder: Path | None = None, elsewhere: Elsewhere | None = None) -> Built:
-        """Builds the index, perhaps in another `folder` of this machine; `elsewhere` is the one that it will replace then."""
-        return build_local_index(
-            folder or self.folder, given.sources, self._fields, progress=given.progress, elsewhere=elsewhere,
-            columns=given.columns, replace=given.replace,
-        )  # fmt: skip
-
-
-def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[FolderBuild]:
+def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[IndexBuild]:
     """Returns the indexes of local retrievers; raises as `local_indexes`."""
-    return [FolderBuild(folder, fields) for folder, fields in local_indexes(retrievers).items()]
+    indexes = local_indexes(retrievers).items()
+    return [IndexBuild(folder, folder, partial(_build, folder, fields), folder=folder) for folder, fields in indexes]
+
+
+def _build(
+    own: str, fields: IndexFields, given: BuildInputs, folder: Path | None = None, elsewhere: Elsewhere | None = None
+) -> Built:
+    return build_local_index(
+        folder or own, given.sources, fields, progress=given.progress, elsewhere=elsewhere, columns=given.columns,
+        replace=given.replace,
+    )  # fmt: skip
 
 
 def build_local_index(
