@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from enum import Enum
+from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Self, Union, cast
 
@@ -142,13 +143,12 @@ class Kinds:
         only: Callable[[Any], bool] | None = None,
         default: str | None = None,
     ) -> None:
-        """Makes a registry of kind -> `module:Class`; one that is added later counts, too.
+        """Makes a registry of kind -> `module:Class`.
 
         A plug-in of `group` that is not there is refused with `refusal` when it is opened. `only` chooses among the classes.
         `default` is the kind of settings that do not say theirs.
         """
         self.classes, self.group, self.refusal, self._only, self._default = classes, group, refusal, only, default
-        self._made: tuple[list[str], TypeAdapter[Any]] | None = None
         self._plugins: dict[str, type[BaseModel]] = {}  # those that were read last, by kind
 
     def only(self, fits: Callable[[Any], bool]) -> Kinds:
@@ -166,13 +166,12 @@ class Kinds:
     def _fits(self, loaded: Any) -> bool:
         return self._only is None or self._only(loaded)
 
+    @cached_property
     def _any(self) -> TypeAdapter[Any]:
-        if self._made is None or self._made[0] != [*self.classes]:
-            annotated: Any = Annotated
-            tagged = tuple(annotated[model, Tag(kind)] for kind, model in self._house().items())
-            union: Any = Union[tagged]  # noqa: UP007 - of classes that are known now
-            self._made = [*self.classes], TypeAdapter(annotated[union, Discriminator(self._kind)])
-        return self._made[1]
+        annotated: Any = Annotated
+        tagged = tuple(annotated[model, Tag(kind)] for kind, model in self._house().items())
+        union: Any = Union[tagged]  # noqa: UP007 - of classes that are known now
+        return TypeAdapter(annotated[union, Discriminator(self._kind)])
 
     def _kind(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -182,7 +181,7 @@ class Kinds:
     def _read(self, value: Any, base: type[Settings], context: Any) -> Settings:
         kind = self._kind(value)
         if not self.group or not isinstance(kind, str) or kind in self.classes:
-            return cast(Settings, self._any().validate_python(value, context=context))
+            return cast(Settings, self._any.validate_python(value, context=context))
         if isinstance(value, base):
             return value
         try:
@@ -210,8 +209,7 @@ class Kinds:
         self._plugins[kind] = loaded
         # The kind is part of the places of errors, as with those of the house.
         annotated: Any = Annotated
-        union = annotated[annotated[loaded, Tag(kind)] | annotated[_Nothing, Tag("")], Discriminator(lambda _: kind)]
-        adapter: TypeAdapter[Any] = TypeAdapter(union)
+        adapter: TypeAdapter[Any] = TypeAdapter(annotated[annotated[loaded, Tag(kind)], Discriminator(lambda _: kind)])
         refused = (PydanticCustomError, ValidationError)
         try:
             with own_errors(loaded, f"{loaded.__name__} cannot be made of these values", self.refusal, but=refused):
@@ -223,11 +221,7 @@ class Kinds:
         return core_schema.with_info_plain_validator_function(lambda value, info: self._read(value, source, info.context))
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(self._any().core_schema)
-
-
-class _Nothing(BaseModel):
-    """Type that no value has, beside a plug-in's settings."""
+        return handler(self._any.core_schema)
 
 
 class _AsItStands(Settings):
