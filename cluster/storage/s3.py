@@ -8,7 +8,6 @@ Uploads go through boto3's transfer manager. Downloads do not: it cannot be told
 """
 
 import errno
-import io
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,7 +28,7 @@ from cluster.storage.s3_file import S3File, ranged
 
 SCHEME = "s3://"
 TOKEN = "dmqr-put"  # metadata: which put made the object
-PART = 16 << 20  # bytes of a large object that one request sends or fetches
+PART = 16 << 20  # bytes of a large file that one request sends or fetches
 STREAMS = 4  # such requests at a time
 DELETED = 16  # objects at a time
 _BODY = itemgetter("ETag", "Body")
@@ -93,13 +92,31 @@ class S3Storage:
         raise OSError(errno.EIO, "is listed, but missing", self.url(key))
 
     def put(self, key: str, data: bytes) -> None:
-        if len(data) < 2 * PART:  # without the transfer manager's threads
-            call(self.url(key), lambda client: client.put_object(**self._named(key), Body=data)["ETag"])
-        else:
-            self._upload(key, io.BytesIO(data))
+        call(self.url(key), lambda client: client.put_object(**self._named(key), Body=data)["ETag"])
 
     def upload(self, path: Path, key: str) -> None:
-        self._upload(key, str(path))
+        """Puts a file, in parts if it is large; each request is retried on its own.
+
+        An interrupt (Ctrl-C) waits for the requests under way, and for the request that removes the parts already sent.
+        """
+        from boto3.s3.transfer import TransferConfig, create_transfer_manager
+
+        token = uuid.uuid4().hex
+        # "classic": the other transfer client, taken on some machines, has connections and retries of its own
+        config = TransferConfig(
+            multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=STREAMS, preferred_transfer_client="classic"
+        )
+
+        def send(client: Any) -> None:
+            with create_transfer_manager(_RetryingClient(self.url(key), client.meta), config) as manager:
+                named = self._named(key)
+                manager.upload(str(path), named["Bucket"], named["Key"], {"Metadata": {TOKEN: token}}).result()
+
+        try:
+            call(self.url(key), send)
+        except FileNotFoundError:  # no such upload: it may be completed, and the answer was lost
+            if not self._ours(key, token, None):
+                raise
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -178,30 +195,6 @@ class S3Storage:
             if not answer.get("IsTruncated"):
                 return
             more = {"ContinuationToken": answer["NextContinuationToken"]}
-
-    def _upload(self, key: str, source: str | BinaryIO) -> None:
-        """Puts a file, in parts if it is large; each request is retried on its own.
-
-        An interrupt (Ctrl-C) waits for the requests under way, and for the request that removes the parts already sent.
-        """
-        from boto3.s3.transfer import TransferConfig, create_transfer_manager
-
-        token = uuid.uuid4().hex
-        # "classic": the other transfer client, taken on some machines, has connections and retries of its own
-        config = TransferConfig(
-            multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=STREAMS, preferred_transfer_client="classic"
-        )
-
-        def send(client: Any) -> None:
-            with create_transfer_manager(_RetryingClient(self.url(key), client.meta), config) as manager:
-                named = self._named(key)
-                manager.upload(source, named["Bucket"], named["Key"], {"Metadata": {TOKEN: token}}).result()
-
-        try:
-            call(self.url(key), send)
-        except FileNotFoundError:  # no such upload: it may be completed, and the answer was lost
-            if not self._ours(key, token, None):
-                raise
 
     def _ours(self, key: str, token: str, data: bytes | None) -> bool | None:
         """Returns True if the object was made by the put with this token; None if there is no object.

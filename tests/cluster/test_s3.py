@@ -249,13 +249,14 @@ def test_one_part_that_fails_is_sent_again_and_not_the_file(
     store: S3Storage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.faults = [Fault("spoilt", path="partNumber=3", times=3)]
-    store.put("t/large", bytes(3 * PART))
+    (tmp_path / "large").write_bytes(bytes(3 * PART))
+    store.upload(tmp_path / "large", "t/large")
     sent = [path.partition("partNumber=")[2].partition("&")[0] for method, path in proxy.requests if method == "PUT"]
     assert sorted(sent) == ["1", "2", "3", "3", "3", "3"]
     monkeypatch.setattr(s3_client, "RETRY_SECONDS", 0.0)
     proxy.faults = [Fault("slow_down", path="partNumber=3", times=10**6)]
     with pytest.raises(UnavailableError):
-        store.put("t/larger", bytes(3 * PART))
+        store.upload(tmp_path / "large", "t/larger")
     assert [method for method, _ in proxy.requests if method == "DELETE"], "the parts of what failed are removed"
 
 

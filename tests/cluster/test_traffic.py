@@ -37,10 +37,11 @@ def requests(taken: dict[str, float]) -> Counter[str]:
     return Counter({name: int(n) for name, n in taken.items() if name in STORAGE_REQUESTS})
 
 
-def test_all_kinds_of_requests_are_counted_as_they_come_to_the_server(store: S3Storage, proxy: Proxy) -> None:
+def test_all_kinds_of_requests_are_counted_as_they_come_to_the_server(store: S3Storage, proxy: Proxy, tmp_path: Path) -> None:
     assert store.put_if_absent("a", b"x" * 1000)
     assert not store.put_if_absent("a", b"other")  # asks whose it is
-    store.put("large", b"y" * (2 * PART))
+    (tmp_path / "large").write_bytes(b"y" * (2 * PART))
+    store.upload(tmp_path / "large", "large")
     assert store.get("a") == b"x" * 1000
     assert store.get("none") is None
     assert [entry.key for entry in store.list()] == ["a", "large"]
