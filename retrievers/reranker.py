@@ -29,8 +29,7 @@ class Reranker(Protocol):
 def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker | None:
     """Returns the reranker of the config's `rerank` on a device, "cpu" or "cuda:0"; None for `kind: none`.
 
-    `cross_encoder` is an encoder with one logit or, by its files, an LLM with its template; `bi_encoder` scores by the
-    cosine of query and passage; `server` asks a server, and waits for it if it is away.
+    A `cross_encoder` is an encoder with one logit or, by its files, an LLM with its template. A server is waited for.
     """
     if not isinstance(settings, RerankSettings):
         return OfPlugin(settings, device)

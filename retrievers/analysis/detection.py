@@ -76,10 +76,7 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
 
 
 def other_language(analyzer: str, texts: Iterable[str]) -> str | None:
-    """Returns in words that a sample of documents, as of `corpus_analyzer`, is plainly of another language than an analyzer's.
-
-    None: it is not, or the analyzer is of no language that has stop words here.
-    """
+    """Returns in words that a sample of documents is plainly of another language than an analyzer's; None: it is not known."""
     if analyzer not in WITH_STOP_WORDS:
         return None
     told = corpus_analyzer(texts)

@@ -128,13 +128,10 @@ def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
 def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any] | None) -> dict[str, Any] | None:
     """Returns the state of an index for searches with a filter: while it is the same, so is what they find.
 
-    None: it was built here and is closed to writing.
-
-    Every write gives its document the next sequence number of its shard, so among the documents that a search finds a new or
-    changed one raises the sum of these numbers, and a removed one lowers their count. They are those of the documents that are
-    searched, so a write that is not refreshed yet does not count. A server that does not tell them is given a state of its own
-    each time, so nothing is taken for unchanged. A set of synonyms that is put again under its name writes no document; so the
-    sets of the index's analysis belong to its state.
+    None: it was built here and is closed to writing. Every write gives its document the next sequence number of its shard, so
+    among the documents that a search finds a new or changed one raises the sum of these numbers, and a removed one lowers their
+    count. A server that does not tell them has another state each time. To put a set of synonyms again writes no document; so
+    the sets of the index's analysis belong to its state.
     """
     if index.note is not None and (index.settings.get("blocks") or {}).get("write") == "true":
         return None

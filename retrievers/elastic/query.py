@@ -58,11 +58,9 @@ def bm25_query(text: str | JoinedText, field: str, query: QuerySettings) -> dict
     A text of more than `MAX_TERMS` different words, or more than `MOST_CLAUSES` in all, is searched with its words of highest
     tf-idf only, each once, selected by each shard: a search's cost grows with its words, and a pseudo-answer has hundreds.
 
-    Of a query's texts searched as one each different word is a clause, boosted by how often it occurs: that is the score of the
-    repeated text, which would have a clause for each repetition. Every text may bring `MAX_TERMS` words, and together they may
-    have `MOST_CLAUSES` terms, the least that a server allows. Longer texts are searched as texts alone: the original, boosted
-    by its repetitions, and the rewrites with their most telling words. Words are separated by white space and analysed by the
-    server; as for long texts, each field is searched separately.
+    Of a query's texts searched as one each different word is a clause, boosted by how often it occurs: the score of the
+    repeated text. Every text may bring `MAX_TERMS` words, together `MOST_CLAUSES` terms. Longer texts are searched as texts
+    alone: the original, boosted by its repetitions, and the rewrites with their most telling words.
     """
     fields = dict(query.fields) or {field: 1.0}
     if isinstance(text, JoinedText):

@@ -56,11 +56,7 @@ class ElasticBM25(_ElasticSearch):
     """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
-
-        A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
-        (`retrievers/elastic/query.py`).
-        """
+        """Returns the `depth` best documents of each text; a term that it repeats counts as often, as `bm25_query` says."""
         unique, inverse = distinct([one.text if isinstance(one, SearchText) else one for one in texts])
         places, searches = [], []
         for number, text in enumerate(unique):
@@ -108,10 +104,7 @@ class ElasticDense(_ElasticSearch):
 def open_retriever(
     name: str, settings: ElasticSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Opens BM25, or dense search where `encoder` is given; see `retrievers.retriever.open_retriever`.
-
-    With `expect_identity` it opens the concrete index named there, wherever the alias points now.
-    """
+    """Opens BM25, or dense search where `encoder` is given; with `expect_identity` the concrete index that it names."""
     patient = expect_identity is not None
     planned = str((expect_identity or {}).get("index") or settings.index)
     connection, index = connect(name, settings, planned, patient=patient)

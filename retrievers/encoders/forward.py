@@ -66,7 +66,7 @@ class Unpadded:
     """Texts one after the other in one row, each attending to itself alone (FlashAttention; Dao, 2023, arXiv 2307.08691)."""
 
     def __init__(self, network: Bert, device: str, tokens: int, attention: Attention | None = None) -> None:
-        """Keeps the network.
+        """Keeps the network and its attention.
 
         `attention` makes states of shape (tokens, heads, size) of query, key and value, each of this shape, the bounds of the
         texts, shape (n + 1,), and the longest text; None: FlashAttention.

@@ -180,8 +180,7 @@ def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) 
 def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any], *, patient: bool = False) -> dict[str, Any]:
     """Returns the values that determine the hits of a retriever, after a check of its index against its settings.
 
-    The identity has the settings of the searched field only: the encoder of an index with both fields does not affect BM25.
-    `entry` is the content of index.json. Where `patient`, an encoder's server that is away is waited for, as by a worker.
+    They are of the searched field alone. `entry` is the content of index.json; `patient`: see `open_encoder`.
     """
     where = f"retrieve.retrievers.{name}: index {settings.index}"
     field = "bm25" if settings.encoder is None else "dense"
