@@ -171,7 +171,7 @@ def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any)
     bad = {"query": {"match": {"text": "sea"}}, "sort": [{"nowhere": "asc"}]}
     lines = [search_lines("", {"query": {"match_all": {}}}, 2, True), b"{}\n" + json.dumps(bad).encode() + b"\n"]
     searches = MultiSearch(connection, index, 2, 10, True)
-    assert len(searches.run(lines[:1])[0].doc_ids) == 2
+    assert len(searches.run(lines[:1])[0]) == 2
     with pytest.raises(SearchRefused, match=r"No mapping found for .nowhere. in order to sort on"):
         searches.run(lines)
     gone = MultiSearch(connection, "gone", 2, 10, True)
