@@ -14,6 +14,7 @@ from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.counts import by_arm
 from jobs.index.index import index
+from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
@@ -130,10 +131,10 @@ def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, r
         ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms})}"]), path)
     assert ablation.pools["rerank"].can_use_gpu
     pools = {"retrieve": Pool(2, 1, 0), "rerank": Pool(4, 1, 0)}
-    ablation.check(pools)
+    check_shares(pools, *ablation.configs)
     found = [one.settings for one in ablation.stages(pools, 1, NO_STORE)[0].settings["job"].work.rerankers]
     assert [one.max_in_flight for one in found if one.kind == "server"] == [2, 1]
     encoders = [one.encoder for one in found if one.kind == "bi_encoder"]
     assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools
     with pytest.raises(ConfigError, match=f"5 workers cannot share 4 .* the model at {other.address}"):
-        ablation.check(pools | {"rerank": Pool(5, 1, 0)})
+        check_shares(pools | {"rerank": Pool(5, 1, 0)}, *ablation.configs)
