@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from cluster.settings import FROZEN
+from cluster.settings import FROZEN, Settings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.normalise import normalise
 from rewriters.settings import Decoding, identity_fields
@@ -43,14 +43,12 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Mark = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$")]
 
 
-class Marks(BaseModel):
+class Marks(Settings):
     """Marks between the parts of an answer, such as special tokens of a trained rewriter.
 
     For example `[S_Rewritten_Query] first query [EOS][A_Response] an answer`. A part goes up to the next mark. A mark that
     begins with a letter or a digit is one at the beginning of a line only.
     """
-
-    model_config = FROZEN
 
     texts: Annotated[tuple[Mark, ...], Field(min_length=1)]
     """Marks before a text."""
@@ -63,10 +61,8 @@ class Marks(BaseModel):
         return tuple(dict.fromkeys((*self.texts, *self.others)))
 
 
-class Words(BaseModel):
+class Words(Settings):
     """Range of lengths in words; characters in scripts without spaces."""
-
-    model_config = FROZEN
 
     least: Annotated[int, Field(ge=0)] = 0
     """A shorter text fails as `too_short`."""

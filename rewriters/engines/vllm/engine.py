@@ -64,11 +64,8 @@ class VllmEngine:
             RewriterError: `args` names an argument that the engine sets itself.
         """
         located = LocatedVllmSettings(**{"weights": settings.model, "commit": settings.revision} | settings.model_dump())
-        self._weights, self._revision, self._lora = located.weights, located.commit, located.lora
-        self._name = f"{located.model}+{located.lora_name or located.lora}" if located.lora else located.model
+        self._settings, self._name, self._args = located, located.shown, located.args
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
-        self._timeout, self._args, self._devices = located.timeout_seconds, located.args, located.devices
-        self._parser = located.reasoning_parser
         for taken in sorted(_OURS & self._args.keys()):
             raise RewriterError(
                 "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
@@ -135,7 +132,8 @@ class VllmEngine:
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the text; which files the names stand for is for the caller to add."""
         args = {name: value for name, value in self._args.items() if name not in _RUNTIME_ARGS}
-        parser = {} if self._parser is None else {"reasoning_parser": self._parser}
+        named = self._settings.reasoning_parser
+        parser = {} if named is None else {"reasoning_parser": named}
         return {"kind": self.kind, "model": self._name, "args": args, "version": VLLM_VERSION} | parser
 
     def close(self) -> None:
@@ -166,13 +164,13 @@ class VllmEngine:
                 attempt += 1
                 generation, answers, began = self._generation, self._answers, perf_counter()
                 try:
-                    async with asyncio.timeout(self._timeout):
+                    async with asyncio.timeout(self._settings.timeout_seconds):
                         completion = await self._generate(request)
                     self._answers, self._deaths = self._answers + 1, 0
                     last = perf_counter() - began
                     return dataclasses.replace(completion, seconds=seconds + last, attempts=attempt, latency=last)
                 except TimeoutError:
-                    reason, message = "timeout", f"no answer within {self._timeout:g} s"
+                    reason, message = "timeout", f"no answer within {self._settings.timeout_seconds:g} s"
                     dead = self._answers == answers  # nor has anyone else had one: it hangs
                 except Exception as error:
                     reason, message, dead = failure_of(error)
@@ -216,6 +214,7 @@ class VllmEngine:
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        own = self._settings
         assert self._watchdog is not None
         await self._shut()
         args: dict[str, Any] = {"disable_log_stats": True, "seed": 0, "structured_outputs_config": _TIGHT_JSON} | self._args
@@ -227,26 +226,26 @@ class VllmEngine:
             args.setdefault("enable_chunked_prefill", False)
         if int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1)) > 1:
             args.setdefault("distributed_executor_backend", "mp")  # inside a Ray actor vLLM would ask Ray for more actors
-        parser = self._parser or guessed_parser(self._weights, self._revision)
+        parser = own.reasoning_parser or guessed_parser(own.weights, own.commit)
         if parser and isinstance(args["structured_outputs_config"], dict):
             args["structured_outputs_config"] = args["structured_outputs_config"] | {"reasoning_parser": parser}
-        if self._lora:
+        if own.lora:
             from vllm.lora.request import LoRARequest
 
-            folder = adapter_folder(self._lora)
+            folder = adapter_folder(own.lora)
             self._adapter = LoRARequest(lora_name=self._name, lora_int_id=1, lora_path=str(folder))
             args = {"max_lora_rank": rank_for(folder)} | args | {"enable_lora": True}
         try:
-            settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
-            with self._watchdog.registering(), visible(self._devices):
+            settings = AsyncEngineArgs(model=own.weights, revision=own.commit, tokenizer_revision=own.commit, **args)
+            with self._watchdog.registering(), visible(own.devices):
                 # Of a batch job: on an H100 vLLM then takes 1,024 sequences and 16,384 tokens at a time. Without it, on any
                 # device, 128 and 2,048.
                 self._engine = AsyncLLM.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
         except Exception as error:
             why = one_line(error)
-            what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
+            what = f"engine 'vllm': {own.weights} cannot be loaded: {type(error).__name__}"
             raise RewriterError("model", f"{what}: {why}; correct rewrite.engine") from error
-        self._chat = Chat(self._engine.get_tokenizer(), self._weights, parser)
+        self._chat = Chat(self._engine.get_tokenizer(), own.weights, parser)
         if current_platform.is_cpu():
             self._cores.leave_to_workers()
         self._generation += 1
