@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from cluster.errors import RewriterError, nearest
 from rewriters.engines import object_schema
-from rewriters.files import prompt
+from rewriters.files import Read, prompt, read_file, read_local
 from rewriters.pool import OF_THE_QUERY, with_context
 from rewriters.settings import SelectionOfStrategies
 from rewriters.strategy import ANY_PLACEHOLDER, CONTEXT, EXAMPLE_QUERY, PLACEHOLDER, Strategy, render, template_hash, variables
@@ -28,12 +28,15 @@ it. `{language}`: that rewrites are written in. `{query}`: the query to rewrite.
 """
 
 
-def check_joint_prompt(prompt: str, path: str) -> None:
-    """Checks the joint prompt of a user, by the path of its file.
+def load_joint_prompt(path: str | None, context: bool, read: Read = read_local) -> str:
+    """Returns the joint prompt of a file; None: ours. Where `context`, queries have earlier turns.
 
     Raises:
-        RewriterError: The prompt has an unknown variable, or does not have `{query}` exactly once, at its end.
+        RewriterError: The file cannot be read, has an unknown variable, or does not have `{query}` exactly once, at its end.
     """
+    if path is None:
+        return JOINT_PROMPT
+    prompt = read_file("prompt", path, path, read, "name a text file in UTF-8").rstrip()
     known = [f"{{{name}}}" for name in ("query", CONTEXT, *_values([], None))]
     for placeholder in ANY_PLACEHOLDER.findall(prompt):
         if placeholder not in known:
@@ -41,6 +44,10 @@ def check_joint_prompt(prompt: str, path: str) -> None:
     if prompt.count(PLACEHOLDER) != 1 or not prompt.endswith(PLACEHOLDER):
         rule = f"must have {PLACEHOLDER} once, as its last word, so that the text before it can be cached"
         raise RewriterError("prompt", f"{path}: {rule}; put it there")
+    if not context and CONTEXT in variables(prompt):
+        what = "has {context}, and log.context_column is not set; set it, or remove the variable"
+        raise RewriterError("prompt", f"{path}: {what}")
+    return prompt
 
 
 def joint_template(
@@ -49,13 +56,8 @@ def joint_template(
     """Returns the joint prompt of strategies, in its order; `{query}` and `{context}` are left to `render`.
 
     The other arguments are those of `rewriters.rewriter.Rewriting`.
-
-    Raises:
-        RewriterError: The prompt has `{context}`, and queries have none.
     """
     template = render(prompt, _values(strategies, language))
-    if not context and CONTEXT in variables(prompt):
-        raise RewriterError("prompt", "has {context}, and log.context_column is not set; set it, or remove the variable")
     return with_context(template) if context else template
 
 

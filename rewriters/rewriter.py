@@ -32,7 +32,7 @@ class Rewriting:
     pool: tuple[Strategy, ...]  # the strategies; may be empty (then only the original query is searched)
     calls: str = "joint"  # "joint": one request for all joint strategies, one for each other; "separate": one each
     decoding: Mapping[str, Any] = field(default_factory=dict)  # passed to the engine
-    joint_prompt: str = JOINT_PROMPT  # the default one, or one that `check_joint_prompt` accepts
+    joint_prompt: str = JOINT_PROMPT  # of `load_joint_prompt`
     language: str | None = None  # that rewrites are written in; None: the query's
     context: bool = False  # whether queries have earlier turns
     select: settings.SelectSettings = field(

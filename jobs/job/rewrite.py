@@ -6,9 +6,8 @@ from cluster.errors import ConfigError, RewriterError
 from cluster.storage import open_file
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
-from rewriters.calls import JOINT_PROMPT, check_joint_prompt
+from rewriters.calls import load_joint_prompt
 from rewriters.classifier import load_rules
-from rewriters.files import read_file
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 from rewriters.settings import SelectAdaptive, SelectClassified
@@ -26,7 +25,7 @@ def read_rewriting(config: Config) -> Rewriting:
             pool,
             rewrite.calls,
             rewrite.decoding.model_dump(),
-            JOINT_PROMPT if rewrite.joint_prompt is None else _joint_prompt(rewrite.joint_prompt),
+            load_joint_prompt(rewrite.joint_prompt, context, read_text),
             rewrite.language,
             context,
             select,
@@ -55,9 +54,3 @@ def read_text(path: str) -> str:
     """
     with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
         return file.read()
-
-
-def _joint_prompt(path: str) -> str:
-    prompt = read_file("prompt", path, path, read_text, "name a text file in UTF-8").rstrip()
-    check_joint_prompt(prompt, path)
-    return prompt
