@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from jobs.chain.arms.requests import SAMPLES_APART, RequestNames, as_made
 from jobs.chain.arms.shared_work import SharedWork
@@ -22,13 +21,6 @@ from rewriters.selection import Choice
 _NO_MASK = Mask(())  # the rewriter puts back what it masks
 
 
-class ReadQuery(NamedTuple):
-    """The rewrites and failures of a query."""
-
-    written: Rewritten
-    failures: list[RewriteFailure]
-
-
 class Reader:
     """A reading, by its index, with what chooses, asks and reads, and with its arms and their strategies.
 
@@ -41,7 +33,7 @@ class Reader:
         self._chooser, self._rewriter = Rewriter(self.reading.rewriting), Rewriter(self.reading.asked)
         self._users = cache(lambda texts: self._needs(dict(texts)))
 
-    def rewrite(self, block: LlmBlock, key: Callable[[Request], Key], gated: Sequence[Gated | None]) -> Step[list[ReadQuery]]:
+    def rewrite(self, block: LlmBlock, key: Callable[[Request], Key], gated: Sequence[Gated | None]) -> Step[list[Rewritten]]:
         """Asks for the rewrites of each query, and once more where an answer does not serve, and reads them.
 
         Args:
@@ -80,7 +72,8 @@ class Reader:
         read = []
         for row, query in enumerate(block.queries):
             written = self._rewriter.read(query, answered[row], choices[row])
-            read.append(ReadQuery(written, [*_choice_notes(types.get(row), choices[row]), *written.failures]))
+            notes = _choice_notes(types.get(row), choices[row])
+            read.append(written._replace(failures=notes + written.failures))
         return read
 
     def _choice(self, query: Query, answer: Completion | None, gated: Gated | None) -> Choice:

@@ -71,13 +71,13 @@ class Rewrite:
         for index, read in answers.items():
             reader, arm = self._readings[index], {"arm": self._readings[index].reading.name}
             names = {name: names.error for (name, _), names in reader.called.items()}
-            for row, (written, failures) in enumerate(read):
+            for row, written in enumerate(read):
                 texts[row] += [vars(one) | arm for one in written.rewrites]
                 guarded[row] += [one._asdict() | arm for one in written.guarded]
                 if reader.reading.rewriting.selects or reader.reading.gate is not None:
                     chosen = {"query_type": written.choice.query_type, "strategies": list(written.choice.texts)}
                     selections[row].append(chosen | {"reason": written.choice.reason} | arm)
-                for failure in failures:
+                for failure in written.failures:
                     component = names.get(failure.strategy, failure.strategy) or None
                     block.note_row(row, component, failure.reason, failure.message, failure.raw, failure.attempts)
                 if (verdict := gated[index][row]) is not None:
