@@ -147,8 +147,8 @@ def calls_of(
         template, schema = joint_template(joint, joint_prompt, language, context), joint_schema(joint)
         planned.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, schema))
     for s in pool:
-        own = {**decoding, **s.decoding}
-        if s.samples > 1 and own.get("temperature", 0) == 0:
+        own, samples = {**decoding, **s.decoding}, s.n if s.output == "text" else 1
+        if samples > 1 and own.get("temperature", 0) == 0:
             line = f"strategy {s.name!r}: its {s.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
             raise RewriterError("strategy", line)
         # Of the outputs only an object has a schema: OpenAI's own server refuses one whose root is an array.
@@ -158,7 +158,7 @@ def calls_of(
         marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *own.get("stop", ()))))
         if s not in joint:
             planned.append(Call(
-                "own", s.name, s.base, s.prompt, (s,), own, schema if keys else None, s.samples,
+                "own", s.name, s.base, s.prompt, (s,), own, schema if keys else None, samples,
                 s.name if s.engine is not None else "", s.prompt_as == "text", marks,
             ))  # fmt: skip
     return planned

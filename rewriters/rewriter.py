@@ -22,7 +22,7 @@ from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
 from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, Pair, again, failures_of, notes_on_sends, settled
 from rewriters.selection import Choice, all_of, by_chance, by_column
-from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash
+from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash, variables
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Rewriting:
     @property
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the log that prompts or the selection use, sorted."""
-        variables = {name for strategy in self.pool for name in strategy.variables}
-        return tuple(sorted(variables | ({self.select.column} if isinstance(self.select, settings.SelectColumn) else set())))
+        shown = {name for strategy in self.pool for name in variables(strategy.prompt)} - {"query", CONTEXT}
+        return tuple(sorted(shown | ({self.select.column} if isinstance(self.select, settings.SelectColumn) else set())))
 
 
 class Rewriter:

@@ -177,21 +177,6 @@ class Strategy(BaseModel):
         """True if its texts are passages, whatever an encoder puts before them: they may span several lines of an answer."""
         return self.search_as == "passage" or self.several_lines
 
-    @property
-    def samples(self) -> int:
-        """Number of completions of its request."""
-        return self.n if self.output == "text" else 1
-
-    @property
-    def lists(self) -> int:
-        """The most lists of a query and retriever."""
-        return 1 if self.as_one else self.n
-
-    @property
-    def variables(self) -> set[str]:
-        """The variables of its prompt other than the query and the context: columns of the log."""
-        return variables(self.prompt) - {"query", CONTEXT}
-
     def position_weight(self, position: int) -> float:
         """Returns the weight of a position, from 1."""
         return self.position_weights[min(position, len(self.position_weights)) - 1] if self.position_weights else 1.0

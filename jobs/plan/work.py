@@ -106,7 +106,8 @@ def _searches(work: SharedWork) -> Counter[str]:
     for number, search in enumerate(work.searches):
         reading, used = work.readings[search.reading], work.strategies(number)
         texts: list[tuple[Any, ...]] = [(ORIGINAL, 0)]
-        texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.lists)]
+        pool = [one for one in reading.rewriting.pool if one.name in used]
+        texts += [(one.name, n, search.reading) for one in pool for n in range(1 if one.as_one else one.n)]
         for name, key in search.retrievers.items():
             routed = [text for text in texts if name in search.route(text[0])]
             if name in search.together and routed:

@@ -119,7 +119,6 @@ def rewriter_with_context(entries: list[Entry]) -> Any:
 
 def test_a_variable_that_no_file_declares_is_a_column_of_the_log() -> None:
     strategy = a_file(prompt="For {role} in {market}.\n{query}", variables={"market": "Europe"})
-    assert strategy.variables == {"role"}
     assert variables(strategy.prompt) == {"role", "query"}
     rewriting = Rewriting((strategy,))
     assert rewriting.columns == ("role",)
