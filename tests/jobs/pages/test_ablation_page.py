@@ -101,7 +101,7 @@ def test_the_tables_have_the_figures_of_the_comparison(tmp_path: Path) -> None:
     for number, arm in enumerate(found.frame.arms):
         means = [f"{value:.4f}" for value in found.frame.values[number].mean(axis=1)]
         first, second = [[cell.strip() for cell in row[1:]] for row in page.rows["arms"] if row[0].strip() == arm]
-        assert [cell.rstrip("+-=") for cell in second] == means
+        assert [cell.rstrip("+−=") for cell in second] == means
         assert first[0] == means[0]
         if arm == found.baseline:
             assert first[1] == "baseline"
