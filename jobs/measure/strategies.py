@@ -5,7 +5,6 @@ list that no depth and no score floor keeps out of fusion, whatever the list's w
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -17,7 +16,6 @@ from jobs.log.judgements import Judgements
 from jobs.measure.judged_rows import above_cuts, counted_keys
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, portions
-from jobs.runs.tally import Committed
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 
@@ -99,17 +97,15 @@ def funnel(run: RunFolder, judgements: Judgements) -> Funnel:
     return Funnel(len(keys_of), len(pairs), sums["any_list", ""], strategies)
 
 
-def sums_by_strategy(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, *queries: str, manifests: Sequence[Committed] | None = None
-) -> Counter[tuple[str, str]]:
-    """Returns (column, strategy) -> sum over some or all committed shards, about `PORTION` rows of runs/ at a time.
+def sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, *queries: str) -> Counter[tuple[str, str]]:
+    """Returns (column, strategy) -> sum over the committed shards, about `PORTION` rows of runs/ at a time.
 
     Queries return a row per strategy. They have views of each table, and of the rows that are the config's own: `own_runs`,
     without hits that a cut keeps out of fusion, and `own_results`.
     """
     sums: Counter[tuple[str, str]] = Counter()
     own = {"runs": above_cuts(run), "results": f"arm = {text_literal(FULL if run.is_ablation else RUN)}"}
-    for portion in portions(run.manifests if manifests is None else manifests, "runs", PORTION):
+    for portion in portions(run.manifests, "runs", PORTION):
         create_views(connection, run, ["runs", "results", "candidates"], portion)
         for table, condition in own.items():
             connection.execute(f"CREATE OR REPLACE VIEW own_{table} AS FROM {table} WHERE {condition}")

@@ -1,17 +1,13 @@
-"""Gains of each strategy in the results of a run: what its lists have, and what the original's have not.
-
-Of a long run only as many shards are read as hold about `MOST_QUERIES` queries.
-"""
+"""Gains of each strategy in the results of a run: what its lists have, and what the original's have not."""
 
 from typing import NamedTuple
 
 from jobs.measure.strategies import listed_strategies, sums_by_strategy
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import database, spread
+from jobs.runs.tables import database
 from jobs.tables import ORIGINAL
 from retrievers.fusion import takes_part
 
-MOST_QUERIES = 50_000
 TOP = 10
 _ADDED = f"""
 WITH found AS (
@@ -39,9 +35,8 @@ class Added(NamedTuple):
 
 
 class Contributions(NamedTuple):
-    """Gains of strategies, over `queries` of the committed queries."""
+    """Gains of strategies in the results."""
 
-    queries: int
     documents: int
     top_documents: int
     added: list[Added]
@@ -49,16 +44,12 @@ class Contributions(NamedTuple):
 
 def contributions(run: RunFolder) -> Contributions | None:
     """Returns the gains of each strategy; None if nothing is committed."""
-    queries, chosen = run.counts["queries"], run.manifests
-    if not queries:
+    if not run.counts["queries"]:
         return None
-    if queries > MOST_QUERIES:
-        chosen = spread(chosen, max(1, MOST_QUERIES // max(manifest.counts["queries"] for manifest in chosen)))
     with database(run) as connection:
-        sums = sums_by_strategy(connection, run, _ADDED, manifests=chosen)
+        sums = sums_by_strategy(connection, run, _ADDED)
     added = [Added(name, *(sums[field, name] for field in Added._fields[1:])) for name in listed_strategies(run)]
-    asked = sum(manifest.counts["queries"] for manifest in chosen)
-    return Contributions(asked, sums["found", ""], sums["top_found", ""], added)
+    return Contributions(sums["found", ""], sums["top_found", ""], added)
 
 
 def comparable(run: RunFolder) -> bool:

@@ -29,7 +29,7 @@ from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.retry import retry_words
 from jobs.runs.savings import saving_of_run
 from jobs.runs.sums import many_fallbacks, readers_by_strategy, selected
-from jobs.runs.tables import database, files
+from jobs.runs.tables import database
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import count, duration, figure, money, percent, planned_rewrites, queries, sentence
 
@@ -61,7 +61,7 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
 
 def _sections(run: RunFolder, prices: Prices | None, measured: MeasuredRun, texts: bool) -> Iterator[Section | None]:
     added, failures = contributions(run), examples(run)
-    failed = [one.about for (_, reason), of in failures.items() if reason not in NOTES for one in of]
+    failed = [one.about for (stage, reason), of in failures.items() if stage != "log" and reason not in NOTES for one in of]
     chosen = samples(run, failed, measured, texts=texts)
     yield _verdict(run, prices, measured, added)
     yield _quality(measured)
@@ -198,20 +198,18 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     columns = [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
     by_rewrites = ("of these not by the original", f"in the first {TOP}, not by the original")
     for label in ("results found, per query", *by_rewrites, "by no other strategy"):
-        columns.append(Head(label, lambda documents: f"{documents / added.queries:.2f}"))
+        columns.append(Head(label, lambda documents: f"{documents / run.counts['queries']:.2f}"))
     rows = []
     for strategy in added.added:
         texts = sum(readers.get(strategy.strategy, {}).values()) - run.counts[FURTHER_TEXTS.key(strategy.strategy)]
         new = [strategy.new, strategy.top_new] if known and strategy.strategy != ORIGINAL else [None, None]
-        asked = added.queries if strategy.strategy == ORIGINAL else texts
+        asked = run.counts["queries"] if strategy.strategy == ORIGINAL else texts
         rows.append([strategy.strategy, asked, failed[strategy.strategy], strategy.found, *new, strategy.alone])
     if not added.documents:
         return Section("strategies", "Strategies", "No results are committed.", [Table(columns, rows)])
     rest = (added.documents - added.added[0].found) / added.documents
     text = f"Rewrites alone found {percent(rest)} of all results.{_only_by_rewrites(run, added)}" if known else ""
-    total = run.counts["queries"]
-    note = "" if added.queries == total else f"Measured on {added.queries:,} of {total:,} queries."
-    return Section("strategies", "Strategies", text, [Table(columns, rows, note=note)])
+    return Section("strategies", "Strategies", text, [Table(columns, rows)])
 
 
 def _samples(run: RunFolder, chosen: Sequence[Sample], measured: MeasuredRun) -> Section:
@@ -293,20 +291,8 @@ def cases(run: RunFolder) -> list[tuple[str, str, int, Mapping[str, int]]]:
 
 
 def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
-    """Returns up to EXAMPLES of each (stage, reason), from as few shards as possible."""
-    missing, read = {(stage, reason): EXAMPLES for stage, reason, *_ in cases(run)}, []
-    for manifest in run.manifests:
-        here: dict[tuple[str, str], int] = {}
-        for (stage, _, reason), number in ERRORS.of(manifest.counts):
-            here[stage, reason] = max(number, here.get((stage, reason), 0))
-        if "errors" in manifest.files and any(missing.get(key, 0) > 0 for key in here):
-            read.append(manifest)
-            missing = {key: left - here.get(key, 0) for key, left in missing.items()}
-    return _examples(run, files(run, "errors", read))
-
-
-def _examples(run: RunFolder, names: Sequence[str]) -> dict[tuple[str, str], list[Example]]:
-    """Returns up to EXAMPLES of each (stage, reason) in files of errors."""
+    """Returns up to EXAMPLES of each (stage, reason), rejected log rows among them."""
+    names = run.tables.get("errors")
     examples_of: dict[tuple[str, str], list[Example]] = {}
     query = f"""
         SELECT stage, reason, coalesce(query_id, log_id) AS about, list_sort(list_distinct(list(component))), min(message),
@@ -348,7 +334,6 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     rejected = Counter({reason: planned.get(f"rejected_{reason}", 0) for reason in sorted(REASONS)}).most_common()
     if rejected := [(reason, number) for reason, number in rejected if number]:
         parts.append(Table([Head("rejected log rows"), Head("rows", count)], rejected))
-        examples_of = _examples(run, [run.storage.url(file.key) for file in run.plan.tables["errors"] if file.rows])
         for reason, _ in rejected:
             shown = [_words(example, None, texts) for example in examples_of["log", reason]]
             parts.append(Code(f"Examples: {reason}", "\n\n".join(shown)))

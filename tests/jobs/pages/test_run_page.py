@@ -87,7 +87,7 @@ def test_what_each_strategy_added(make: Make) -> None:
         mine = [of for of in sets if name in of]
         by_hand[name] = len(mine), sum("original" not in of for of in mine), sum(of == {name} for of in mine)
     assert {one.strategy: (one.found, one.new, one.alone) for one in found.added} == by_hand
-    assert (found.queries, found.documents) == (3, len(stored(run, "results")))
+    assert found.documents == len(stored(run, "results"))
     assert all((one.top_found, one.top_new) == (one.found, one.new) for one in found.added)  # lists shorter than ten
 
 
