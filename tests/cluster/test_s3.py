@@ -1,15 +1,11 @@
 """S3 that misbehaves: nothing is lost, nothing is done twice, and what no waiting mends is one line."""
 
-import contextlib
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -386,70 +382,32 @@ def test_folders_made_by_a_console_are_no_objects(s3: S3Server) -> None:
     assert storage.folders() == ["empty"]
 
 
-@dataclass
-class Terminator:
-    """A load balancer that ends TLS before the server; it closes the next `broken` connections within the handshake."""
-
-    port: int
-    broken: int = 0
-    met: int = 0
-
-
 @pytest.fixture
-def tls(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminator]:
+def tls(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A load balancer that ends TLS before the server."""
     certificate, context = own_certificate(tmp_path, "localhost", "DNS:localhost")
-    listening = socket.create_server(("127.0.0.1", 0))
-    terminator = Terminator(listening.getsockname()[1])
-    upstream = urlsplit(s3.endpoint)
-
-    def pump(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-
-    def serve(plain: socket.socket) -> None:
-        with contextlib.suppress(OSError), plain:
-            if terminator.broken:
-                terminator.broken -= 1
-                terminator.met += 1
-                plain.recv(1 << 16)  # the client's hello; then FIN, as of a balancer that is restarted
-                return
-            with (
-                context.wrap_socket(plain, server_side=True) as secured,
-                socket.create_connection((upstream.hostname, upstream.port)) as server,
-            ):
-                threading.Thread(target=pump, args=(server, secured), daemon=True).start()
-                pump(secured, server)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"https://localhost:{terminator.port}")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    yield terminator
-    listening.close()
+    with Proxy(s3, context) as balancer:
+        monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", balancer.url)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield balancer
 
 
 @pytest.mark.slow
-def test_a_handshake_that_breaks_off_is_tried_again(s3: S3Server, tls: Terminator) -> None:
+def test_a_handshake_that_breaks_off_is_tried_again(s3: S3Server, tls: Proxy) -> None:
     store = S3Storage(s3.fresh())
     store.put("before", b"1")
     s3_client._client.cache_clear()  # new connections
-    tls.broken = 3
+    tls.broken_handshakes = 3
     store.put("key", b"2")
     assert store.get("key") == b"2"
-    assert tls.met == 3
+    assert tls.broken_handshakes == 0
 
 
-def test_a_handshake_that_never_was_whole_says_so_soon(s3: S3Server, tls: Terminator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handshake_that_never_was_whole_says_so_soon(s3: S3Server, tls: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.3)
-    tls.broken = 10**6
+    tls.broken_handshakes = 10**6
     with pytest.raises(ClusterError, match=r"no secure connection to localhost.*UNEXPECTED_EOF") as refused:
         S3Storage(s3.fresh()).get("key")
     assert "AWS_CA_BUNDLE" not in str(refused.value)
@@ -457,7 +415,7 @@ def test_a_handshake_that_never_was_whole_says_so_soon(s3: S3Server, tls: Termin
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused_at_once(
-    s3: S3Server, tls: Terminator, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, tls: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = S3Storage(s3.fresh())
     store.put("before", b"1")

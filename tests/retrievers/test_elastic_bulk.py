@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -25,21 +25,8 @@ from tests.support.retrievers.proxy import Fault, Proxy, Request
 pytestmark = pytest.mark.usefixtures("short_pauses")
 DOCUMENTS = [create_action(f"d{number:04d}", {"text": "sea"}) for number in range(1200)]
 IDS = [document["_id"] for document in DOCUMENTS]
-Server = Callable[..., Proxy]
+Serve = Callable[..., Proxy]
 PATIENCE = 300.0  # seconds, of a test with a busy machine
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Starts an HTTP server whose answers to bulk requests a function makes."""
-    with ExitStack() as proxies:
-
-        def started(answer: Callable[[Request], Fault]) -> Proxy:
-            proxy = proxies.enter_context(Proxy("http://127.0.0.1:9", answer))
-            monkeypatch.setenv("PROXY_URL", proxy.url)
-            return proxy
-
-        yield started
 
 
 def connected(in_flight: int = 2, **block: Any) -> Connection:
@@ -63,7 +50,7 @@ def load(connection: Connection, documents: list[dict[str, Any]] = DOCUMENTS) ->
 
 
 @pytest.mark.parametrize(("most", "requests"), [(512, 3), (100, 33)])  # a larger one is answered 413, and halved
-def test_each_document_is_loaded_once(server: Server, most: int, requests: int) -> None:
+def test_each_document_is_loaded_once(serve: Serve, most: int, requests: int) -> None:
     sent: list[str] = []
 
     def answer(request: Request) -> Fault:
@@ -72,7 +59,7 @@ def test_each_document_is_loaded_once(server: Server, most: int, requests: int) 
         sent.extend(ids(request))
         return created(ids(request))
 
-    proxy = server(answer)
+    proxy = serve(answer)
     load(connected())
     assert sorted(sent) == IDS
     assert proxy.seen["_bulk"] == requests
@@ -89,7 +76,7 @@ def batch(**texts: str) -> pa.RecordBatch:
     return pa.record_batch({"doc_id": [*texts], "title": pa.nulls(len(texts), pa.string()), "text": [*texts.values()]})
 
 
-def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_named(server: Server) -> None:
+def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_named(serve: Serve) -> None:
     sent: list[list[Any]] = []
 
     def answer(request: Request) -> Fault:
@@ -101,7 +88,7 @@ def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_name
             raise TextRefused("encoder m at http://h/v1", "HTTP 500: NaN", item=SearchText("bad", "passage"))
         return np.array([[float(bool(text.strip())), 0.0] for text in texts], dtype=np.float32)
 
-    server(answer)
+    serve(answer)
     documents = documents_of(encode)
     load(connected(), documents(batch(p=" ", q="sea"))[0])
     assert {action["create"]["_id"]: "vector" in document for action, document in sent} == {"p": False, "q": True}
@@ -109,7 +96,7 @@ def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_name
         documents(batch(r="tide", s="bad", t="bad"))
 
 
-def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(server: Server) -> None:
+def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(serve: Serve) -> None:
     """From 9.2 on vectors are no part of `_source`, and are given where `fields` or `exclude_vectors: false` asks."""
     stored = {"the sea": [1.0, 0.0], "the moon": [0.0, 1.0]}
     encoded: list[str] = []
@@ -130,38 +117,38 @@ def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(server: S
         encoded.extend(texts)
         return np.tile(np.array([0.6, 0.8], dtype=np.float32), (len(texts), 1))
 
-    server(nine)
+    serve(nine)
     documents = documents_of(encode, vector_sources=[("old", "vector")])
     _, counts = documents(batch(a="the sea", b="the moon", c="bread"))
     assert (counts["reused"], counts["encoded"], encoded) == (2, 1, ["bread"])
 
 
-def test_a_document_that_is_there_already_counts_as_loaded(server: Server) -> None:
+def test_a_document_that_is_there_already_counts_as_loaded(serve: Serve) -> None:
     conflict = {"status": 409, "error": {"type": "version_conflict_engine_exception", "reason": "document already exists"}}
-    proxy = server(lambda request: created(ids(request), **conflict))
+    proxy = serve(lambda request: created(ids(request), **conflict))
     load(connected())
     assert proxy.items["_bulk"] == 1200
 
 
-def test_documents_that_an_answer_lacks_are_sent_again(server: Server) -> None:
-    proxy = server(lambda request: created(ids(request)[: max(1, len(request.items) - 5)]))
+def test_documents_that_an_answer_lacks_are_sent_again(serve: Serve) -> None:
+    proxy = serve(lambda request: created(ids(request)[: max(1, len(request.items) - 5)]))
     load(connected(), DOCUMENTS[:20])
     assert [proxy.seen["_bulk"], proxy.items["_bulk"]] == [6, 20 + 5 + 4 + 3 + 2 + 1]
 
 
-def test_a_refused_document_is_named_in_one_line(server: Server) -> None:
+def test_a_refused_document_is_named_in_one_line(serve: Serve) -> None:
     error = {"type": "document_parsing_exception", "reason": "failed\nto parse"}
-    proxy = server(lambda request: created(ids(request), status=400, error=error))
+    proxy = serve(lambda request: created(ids(request), status=400, error=error))
     words = r"^index docs at http\S+: document 'd0003' is refused: document_parsing_exception: failed to parse; correct the c"
     with pytest.raises(RetrieverError, match=words):
         load(connected(), DOCUMENTS[:4])
     assert proxy.seen["_bulk"] == 1
-    server(lambda request: Fault(kind="answer", status=413, body={"error": {"type": "too_large", "reason": "1 MB"}}))
+    serve(lambda request: Fault(kind="answer", status=413, body={"error": {"type": "too_large", "reason": "1 MB"}}))
     with pytest.raises(RetrieverError, match=r"^index docs at http\S+: too_large: 1 MB; correct the corpus or the config$"):
         load(connected(), DOCUMENTS[:4])
 
 
-def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_s_loop_ends_in_the_thread_that_began_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its OpenTelemetry span is closed with it; elsewhere that is two stack traces "Failed to detach context"."""
     error, real, begun, closed = {"type": "document_parsing_exception"}, helpers.streaming_bulk, [], []
 
@@ -173,7 +160,7 @@ def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, mon
             closed.append(threading.current_thread())
 
     monkeypatch.setattr(helpers, "streaming_bulk", watched)
-    server(lambda request: created(ids(request)[:2], status=400, error=error))
+    serve(lambda request: created(ids(request)[:2], status=400, error=error))
     with pytest.raises(RetrieverError):
         load(connected(), DOCUMENTS[:4])
     assert len(closed) == 1
@@ -188,18 +175,18 @@ def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, mon
         (Fault(items=frozenset(range(512))), "documents were answered 429 es_rejected_execution_exception"),
     ],
 )
-def test_patience_is_counted_in_minutes(server: Server, monkeypatch: pytest.MonkeyPatch, fault: Fault, words: str) -> None:
+def test_patience_is_counted_in_minutes(serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: Fault, words: str) -> None:
     clock = Clock()
     monkeypatch.setattr(outages, "time", clock)
     monkeypatch.setattr(outages, "pause", clock.pause)
-    proxy, began = server(lambda request: fault), clock.now
+    proxy, began = serve(lambda request: fault), clock.now
     with pytest.raises(RetrieverError, match=rf"no valid answer from http\S+: {words}.*; start the server, or correct PROXY"):
         load(connected(patience_minutes=0.02), DOCUMENTS[:512])
     assert 1.2 <= clock.now - began < 1.2 + outages.LONGEST_PAUSE
     assert proxy.seen["_bulk"] > 1.2 / outages.LONGEST_PAUSE
 
 
-def test_loads_by_one_connection_share_its_bound_on_requests(server: Server) -> None:
+def test_loads_by_one_connection_share_its_bound_on_requests(serve: Serve) -> None:
     two = threading.Barrier(2)  # of the six requests
 
     def answer(request: Request) -> Fault:
@@ -207,7 +194,7 @@ def test_loads_by_one_connection_share_its_bound_on_requests(server: Server) -> 
         time.sleep(0.02)
         return created(ids(request))
 
-    proxy = server(answer)
+    proxy = serve(answer)
     connection = connected(2)
     threads = [threading.Thread(target=load_documents, args=(connection, "docs", DOCUMENTS, 4)) for _ in range(2)]
     for thread in threads:
@@ -215,10 +202,10 @@ def test_loads_by_one_connection_share_its_bound_on_requests(server: Server) -> 
     for thread in threads:
         thread.join()
     assert proxy.items["_bulk"] == 2400
-    assert proxy.most_at_once == 2
+    assert proxy.most_in_flight == 2
 
 
-def test_an_error_does_not_wait_for_a_server_that_is_full(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_does_not_wait_for_a_server_that_is_full(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outages, "FIRST_PAUSE", 3600.0)
     monkeypatch.setattr(outages, "LONGEST_PAUSE", 3600.0)
     full = threading.Event()
@@ -230,7 +217,7 @@ def test_an_error_does_not_wait_for_a_server_that_is_full(server: Server, monkey
         full.wait(PATIENCE)
         return Fault(kind="answer", status=400, body={"error": {"type": "too_many", "reason": "fields"}})
 
-    server(answer)
+    serve(answer)
     began = time.monotonic()
     with pytest.raises(RetrieverError, match="too_many: fields"):
         load(connected())

@@ -5,8 +5,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,29 +177,21 @@ def test_a_key_that_may_not_ask_for_the_version(elastic_answers: Any) -> None:
 
 
 @pytest.fixture
-def elastic_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def elastic_answers(serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch) -> Any:
     """A server that says of itself what no server here does; gives the block of a retriever on it."""
-    with ExitStack() as stack:
 
-        def answering(status: int, body: dict[str, Any], kind: str = "answer", **more: Any) -> dict[str, Any]:
-            fault = Fault(kind, status=status, body=body, **more)
-            monkeypatch.setenv("SAFE_URL", stack.enter_context(Proxy("http://127.0.0.1:9", lambda _: fault)).url)
-            return dict(BLOCK)
+    def answering(status: int, body: dict[str, Any], kind: str = "answer", **more: Any) -> dict[str, Any]:
+        fault = Fault(kind, status=status, body=body, **more)
+        monkeypatch.setenv("SAFE_URL", serve(lambda _: fault).url)
+        return dict(BLOCK)
 
-        yield answering
+    return answering
 
 
-@pytest.fixture
-def firewall(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """A server that a firewall stands before, which refuses what holds "passwd"."""
+def test_a_search_that_a_firewall_refuses_is_refused_alone(serve: Callable[..., Proxy]) -> None:
     refused, answered = Fault("html", status=403), Fault("answer", status=200, body={"responses": []})
-    with Proxy("http://127.0.0.1:9", lambda request: refused if b"passwd" in request.body else answered) as proxy:
-        monkeypatch.setenv("SAFE_URL", proxy.url)
-        yield dict(BLOCK)
-
-
-def test_a_search_that_a_firewall_refuses_is_refused_alone(firewall: dict[str, Any]) -> None:
-    connection = Connection("bm25", typed(firewall))
+    serve(lambda request: refused if b"passwd" in request.body else answered)
+    connection = Connection("bm25", typed(BLOCK | {"url_env": "PROXY_URL"}))
     bad = b'{}\n{"query": "../passwd"}\n'
 
     def send(body: bytes) -> None:

@@ -1,6 +1,6 @@
 """An alias with a filter keeps it; and the state of an index that changes in place, or whose synonym sets do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,7 @@ class Sets:
 
 
 @pytest.fixture
-def sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sets]:
+def sets(serve: Callable[..., Proxy]) -> Sets:
     held = Sets()
 
     def answer(request: Request) -> Fault:
@@ -178,13 +178,12 @@ def sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sets]:
             return Fault("answer", status=max(held.status, 404 if rules is None else 0), body={"error": {"type": "x"}})
         return Fault("answer", status=200, body={"count": len(rules), "synonyms_set": rules[: held.most]})
 
-    with Proxy("http://127.0.0.1:9", answer) as proxy:
-        monkeypatch.setenv("SETS_URL", proxy.url)
-        yield held
+    serve(answer)
+    return held
 
 
 def state(*filters: dict[str, Any]) -> dict[str, Any] | None:
-    connection = Connection("r", ElasticSettings(kind="elastic", index="docs", url_env="SETS_URL"), 1)
+    connection = Connection("r", ElasticSettings(kind="elastic", index="docs", url_env="PROXY_URL"), 1)
     analysis = {"analysis": {"filter": {f"f{place}": one for place, one in enumerate(filters)}}}
     try:
         return index_state(connection, ElasticIndex("docs", "u", {}, analysis, None, {}), None)

@@ -3,14 +3,13 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cluster.errors import RetrieverError
+from dmqr.testing import hits_of
 from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import text_field
@@ -18,7 +17,7 @@ from retrievers.elastic.index import ElasticIndex
 from retrievers.elastic.query import bm25_query, search_lines
 from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
-from retrievers.retriever import JoinedText, RankedLists, Retriever, SearchText, open_documents, open_retriever
+from retrievers.retriever import JoinedText, Retriever, SearchText, open_documents, open_retriever
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.proxy import Fault, Proxy, Request
@@ -30,23 +29,16 @@ TEXTS = [SearchText(f"{a} {b}") for a in WORDS for b in WORDS]  # 100 searches
 
 @pytest.fixture
 def behind(
-    elastic_blocks: dict[str, dict[str, Any]], elasticsearch: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., tuple[Retriever, Proxy]]]:
+    elastic_blocks: dict[str, dict[str, Any]], elasticsearch: str, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Retriever, Proxy]]:
     """Opens a retriever whose server is behind a proxy."""
-    with ExitStack() as proxies:
 
-        def opened(meddle: Callable[[Request], Fault | None], batch: int = 64, **block: Any) -> tuple[Retriever, Proxy]:
-            monkeypatch.setattr("retrievers.elastic.retriever.BATCH", batch)
-            proxy = proxies.enter_context(Proxy(elasticsearch, meddle))
-            monkeypatch.setenv("PROXY_URL", proxy.url)
-            return open_retriever("under_test", typed(elastic_blocks["bm25"] | {"url_env": "PROXY_URL"} | block)), proxy
+    def opened(meddle: Callable[[Request], Fault | None], batch: int = 64, **block: Any) -> tuple[Retriever, Proxy]:
+        monkeypatch.setattr("retrievers.elastic.retriever.BATCH", batch)
+        proxy = serve(meddle, elasticsearch)
+        return open_retriever("under_test", typed(elastic_blocks["bm25"] | {"url_env": "PROXY_URL"} | block)), proxy
 
-        yield opened
-
-
-def rows(found: RankedLists) -> list[list[tuple[str, float]]]:
-    ids = found.doc_ids.to_pylist()
-    return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
+    return opened
 
 
 def searches_of(request: Request) -> list[str]:
@@ -55,7 +47,7 @@ def searches_of(request: Request) -> list[str]:
 
 @pytest.fixture
 def calm(elastic_blocks: dict[str, dict[str, Any]]) -> list[list[tuple[str, float]]]:
-    return rows(open_retriever("calm", typed(elastic_blocks["bm25"])).search(TEXTS, 5))
+    return hits_of(open_retriever("calm", typed(elastic_blocks["bm25"])).search(TEXTS, 5))
 
 
 def only_searches(fault: Callable[[Request], Fault | None]) -> Callable[[Request], Fault | None]:
@@ -77,10 +69,10 @@ def test_items_turned_away_are_sent_again_and_no_others(behind: Any, calm: Any) 
             return Fault(items=frozenset(items), status=429) if items else None
 
     retriever, proxy = behind(only_searches(meddle), batch=16)
-    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert hits_of(retriever.search(TEXTS, 5)) == calm
     assert len(refused) == 10
     assert sorted(sent) == sorted([text.text for text in TEXTS] + list(refused))
-    assert proxy.most_at_once <= 8
+    assert proxy.most_in_flight <= 8
 
 
 @pytest.mark.parametrize("fault", [429, 500, 502, 503, 504, "html", "lost", "reset", "cut"])
@@ -88,14 +80,14 @@ def test_requests_that_come_to_no_answer_are_sent_again(behind: Any, calm: Any, 
     kind, status = (fault, 200) if isinstance(fault, str) else ("answer", fault)  # html: a proxy's login page
     answer = Fault(kind=kind, status=status, body={"error": {"type": "circuit_breaking_exception"}})
     retriever, proxy = behind(only_searches(lambda request: answer if request.number <= 2 else None), batch=50)
-    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert hits_of(retriever.search(TEXTS, 5)) == calm
     assert proxy.items["_msearch"] >= 125
 
 
 def test_partial_failures_of_shards_are_no_short_lists(behind: Any, calm: Any) -> None:
     fault = Fault(failed_shards=frozenset({3}))
     retriever, _ = behind(only_searches(lambda request: fault if request.number == 1 else None))
-    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert hits_of(retriever.search(TEXTS, 5)) == calm
     fault = Fault(failed_shards=frozenset({0}))
     retriever, _ = behind(only_searches(lambda request: fault), patience_minutes=0.002)
     with pytest.raises(RetrieverError, match=r"a search failed on 1 shards es_rejected_execution_exception") as refusal:
@@ -111,7 +103,7 @@ def test_after_an_outage_requests_are_as_large_as_before(behind: Any, calm: Any)
         return Fault(kind="reset") if len(sizes) <= 3 else None
 
     retriever, _ = behind(only_searches(meddle), batch=50, max_in_flight=1)
-    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert hits_of(retriever.search(TEXTS, 5)) == calm
     assert sizes == [50, 50, 50, 50, 50]
 
 
@@ -125,7 +117,7 @@ def test_requests_grow_again_while_one_call_goes_on(behind: Any) -> None:
 
     retriever, _ = behind(only_searches(meddle), batch=64, max_in_flight=1)
     many = [SearchText(f"{text.text} {number}") for text in TEXTS for number in range(8)]
-    assert len(rows(retriever.search(many, 5))) == 800
+    assert len(hits_of(retriever.search(many, 5))) == 800
     assert sizes[:7] == [64, 32, 16, 8, 4, 2, 1]
     assert max(sizes[7:]) > 50
 
@@ -146,7 +138,7 @@ def test_a_key_that_was_good_is_waited_for(behind: Any, calm: Any, monkeypatch: 
     monkeypatch.setenv("ANN", "ann")
     unknown = Fault(kind="answer", status=401, body={"error": {"type": "security_exception"}})
     retriever, proxy = behind(only_searches(lambda request: unknown if request.number <= 3 else None), api_key_env="ANN")
-    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert hits_of(retriever.search(TEXTS, 5)) == calm
     assert proxy.seen["_msearch"] > 4
 
 
@@ -162,7 +154,7 @@ def test_a_worker_waits_for_the_server_from_the_beginning(
         open_retriever("planning", typed(block))
     proxy.meddle = lambda request: (away.append(request), Fault(kind="reset"))[1] if len(away) < 9 else None
     planned = open_retriever("calm", typed(elastic_blocks["bm25"])).identity()
-    assert rows(open_retriever("worker", typed(block), expect_identity=planned).search(TEXTS, 5)) == calm
+    assert hits_of(open_retriever("worker", typed(block), expect_identity=planned).search(TEXTS, 5)) == calm
 
 
 def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any) -> None:
@@ -181,7 +173,7 @@ def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any)
 
 def test_equal_texts_are_sent_once_and_blank_ones_never(behind: Any) -> None:
     retriever, proxy = behind(lambda request: None)
-    found = rows(retriever.search([SearchText("sea"), SearchText("  "), SearchText("sea"), SearchText("")], 3))
+    found = hits_of(retriever.search([SearchText("sea"), SearchText("  "), SearchText("sea"), SearchText("")], 3))
     assert found[0] == found[2] != []
     assert found[1] == found[3] == []
     assert proxy.items["_msearch"] == 1
@@ -234,7 +226,7 @@ def test_a_long_text_is_searched_by_its_most_telling_words(elastic_blocks: Any, 
     text = "the sea and the moon, waves, Fresnel and his lens"
     assert "match" in bm25_query(text, "text", QuerySettings())
     monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 2)
-    (hits,) = rows(open_retriever("under_test", typed(elastic_blocks["bm25"])).search([SearchText(text)], 5))
+    (hits,) = hits_of(open_retriever("under_test", typed(elastic_blocks["bm25"])).search([SearchText(text)], 5))
     assert [doc_id for doc_id, _ in hits] == ["d02"]  # the two words that stand in one document only
     assert bm25_query(text, "text", QuerySettings())["more_like_this"]["max_query_terms"] == 2
 
@@ -251,7 +243,7 @@ def test_long_texts_searched_as_one_do_not_fail(elastic_blocks: Any) -> None:
         JoinedText(long, (SearchText("moon " * 3000), moon)),
         JoinedText(SearchText(" "), (empty, empty)),
     ]
-    *found, nothing = rows(retriever.search(texts, 5))
+    *found, nothing = hits_of(retriever.search(texts, 5))
     for hits in found:
         assert {"d06", "d07"} & {doc_id for doc_id, _ in hits}
     assert nothing == []
@@ -281,6 +273,6 @@ def test_the_last_word_of_a_very_long_text_is_searched(elastic_blocks: Any) -> N
     """more_like_this reads 5,000 tokens of each text that it is given."""
     words = " ".join(f"filler{number}" for number in range(12_000))
     retriever = open_retriever("long", typed(elastic_blocks["bm25"]))
-    ((doc_id, _),) = rows(retriever.search([SearchText(f"{words} Fresnel")], 3))[0]
+    ((doc_id, _),) = hits_of(retriever.search([SearchText(f"{words} Fresnel")], 3))[0]
     assert doc_id == "d02"
-    assert rows(retriever.search([SearchText("sea " * 12_000)], 3)) == rows(retriever.search([SearchText("sea")], 3))
+    assert hits_of(retriever.search([SearchText("sea " * 12_000)], 3)) == hits_of(retriever.search([SearchText("sea")], 3))

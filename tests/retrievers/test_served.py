@@ -30,7 +30,7 @@ from retrievers.settings import OpenaiEncoderSettings, RerankSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, NOT_FOUND, OVERLOADED, FakeModels, tei_error, vllm_error
-from tests.support.retrievers.wire import Said
+from tests.support.wire import Said
 from tests.support.wire_errors import no_access, quotes, waited_for
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

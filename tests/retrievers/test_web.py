@@ -19,7 +19,7 @@ from retrievers.web.retriever import FailedSearch, Web, WebAnswer
 from retrievers.web.settings import WebSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.web_server import PAGES, WebServer
-from tests.support.retrievers.wire import Said
+from tests.support.wire import Said
 
 PROVIDERS = ["searxng", "tavily", "brave"]
 pytestmark = pytest.mark.usefixtures("short_pauses")

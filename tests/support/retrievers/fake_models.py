@@ -3,12 +3,13 @@
 What the model computes is given as functions; the forms were read off TEI's router and vLLM 0.32 (`entrypoints/pooling`).
 """
 
+import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.support.retrievers.wire import Body, Said, Wire, said_json
+from tests.support.wire import Body, Said, Wire, said_json
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 Score = Callable[[str, Sequence[str]], Sequence[float]]
@@ -57,14 +58,15 @@ class FakeModels(Wire):
     @property
     def address(self) -> str:
         """Its base_url."""
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"{self.url}/v1"
 
     @property
     def texts(self) -> list[str]:
         """All texts that it was to embed or score."""
         return [text for path, body in self.asked for text in texts_of(path, body)]
 
-    def answer(self, method: str, path: str, body: Body, headers: Mapping[str, str]) -> Said:
+    def answer(self, method: str, path: str, data: bytes, headers: Mapping[str, str]) -> Said:
+        body = json.loads(data or b"{}")
         key = headers.get("Authorization")
         if method == "POST":
             with self._lock:

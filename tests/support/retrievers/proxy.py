@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
-import struct
-import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.wire import Said, Wire
 
 
 @dataclass(frozen=True)
@@ -55,129 +53,70 @@ _HEADERS = {"Content-Type": "application/json", "X-Elastic-Product": "Elasticsea
 Meddle = Callable[[Request], "Fault | None"]
 
 
-class Proxy:
-    """Serves on a thread; `seen` counts requests by kind, `items` their items, `headers` are those that came last."""
+class Proxy(Wire):
+    """`seen` counts requests by kind, `items` their items."""
 
-    def __init__(self, upstream: str, meddle: Meddle | None = None) -> None:
-        self.upstream, self.meddle = urlsplit(upstream), meddle or (lambda request: None)
+    def __init__(self, upstream: str, meddle: Meddle) -> None:
+        super().__init__()
+        self.upstream, self.meddle = urlsplit(upstream), meddle
         self.seen: Counter[str] = Counter()
         self.items: Counter[str] = Counter()
-        self.at_once = self.most_at_once = 0
-        self._lock = threading.Lock()
-        proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def handle_one_request(self) -> None:
-                try:
-                    super().handle_one_request()
-                except OSError:
-                    self.close_connection = True
-
-            def answer(self) -> None:
-                proxy._handle(self)
-
-            do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = answer
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="proxy", kwargs={"poll_interval": 0.02}, daemon=True
-        )
-
-    def __enter__(self) -> Proxy:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        kind = urlsplit(handler.path).path.rsplit("/", 1)[-1]
-        lines = body.split(b"\n")[:-1] if kind in ("_bulk", "_msearch") else []
+    def answer(self, method: str, path: str, data: bytes, headers: Mapping[str, str]) -> Said:
+        kind = urlsplit(path).path.rsplit("/", 1)[-1]
+        lines = data.split(b"\n")[:-1] if kind in ("_bulk", "_msearch") else []
         items = [b"\n".join(lines[i : i + 2]) + b"\n" for i in range(0, len(lines), 2)]
         with self._lock:
             self.seen[kind] += 1
             self.items[kind] += len(items)
             number = self.seen[kind]
-            self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            fault = self.meddle(Request(handler.command, kind, handler.path, items, number, body))
-            self._answer(handler, body, kind, items, fault)
-        finally:
-            with self._lock:
-                self.at_once -= 1
-
-    def _answer(self, handler: BaseHTTPRequestHandler, body: bytes, kind: str, items: list[bytes], fault: Fault | None) -> None:
+        request = Request(method, kind, path, items, number, data)
+        fault = self.meddle(request)
         if fault is None:
-            return self._reply(handler, *self._forward(handler, body))
+            return self._forward(request, data, headers)
         if fault.kind == "reset":
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            handler.connection.close()
-            raise ConnectionResetError
+            return Said(broken="reset")
         if fault.kind == "html":
-            return self._reply(handler, fault.status, b"<html>please log in</html>", {"Content-Type": "text/html"})
+            return Said(fault.status, b"<html>please log in</html>", {"Content-Type": "text/html"})
         if fault.kind == "answer":
-            return self._reply(handler, fault.status, json.dumps(fault.body).encode(), fault.headers)
+            return Said(fault.status, json.dumps(fault.body).encode(), fault.headers)
+        return self._spoilt(request, headers, fault)
+
+    def _spoilt(self, request: Request, headers: Mapping[str, str], fault: Fault) -> Said:
+        """What the server answers to the items that are passed on, with the fault."""
+        items = request.items
         kept = [item for number, item in enumerate(items) if number not in fault.items]
         whole: dict[str, Any] = {"items": [], "responses": [], "errors": False}
-        headers = _HEADERS
+        said = Said(headers=_HEADERS)
         if kept or not items:
-            status, content, headers = self._forward(handler, b"".join(kept) if items else body)
+            said = self._forward(request, b"".join(kept) if items else request.body, headers)
             if fault.kind == "lost":
-                handler.connection.close()
-                raise ConnectionAbortedError
+                return Said(broken="closed")
             if fault.kind == "cut":
-                self._reply(handler, status, content, headers, len(content) // 2)
-                handler.wfile.flush()
-                handler.connection.close()
-                raise ConnectionAbortedError
-            whole = json.loads(content)
+                return replace(said, broken="closed", sent=len(said.content) // 2)
+            whole = json.loads(said.content)
         error = {"type": fault.error, "reason": "rejected execution of a task: queue capacity"}
         for number in sorted(fault.items):
-            if kind == "_bulk":
+            if request.kind == "_bulk":
                 whole.setdefault("items", []).insert(number, {"create": {"status": fault.status, "error": error}})
                 whole["errors"] = True
             else:
                 whole["responses"].insert(number, {"status": fault.status, "error": {"root_cause": [error]} | error})
         for number in fault.failed_shards & frozenset(range(len(whole.get("responses", [])))):
             whole["responses"][number]["_shards"] = {"failed": 1, "failures": [{"reason": error}]}
-        return self._reply(handler, 200, json.dumps(whole).encode(), headers)
+        return Said(200, json.dumps(whole).encode(), said.headers)
 
-    def _forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    def _forward(self, request: Request, data: bytes, headers: Mapping[str, str]) -> Said:
         upstream = http.client.HTTPConnection(str(self.upstream.hostname), self.upstream.port, timeout=300)
-        headers = {name: value for name, value in handler.headers.items() if name.lower() not in ("host", "content-length")}
-        path = handler.path
-        if "_bulk" in path:  # all items are needed to put answers together
-            path = path.split("?")[0]
-        upstream.request(handler.command, path, body=body or None, headers=headers)
+        sent = {name: value for name, value in headers.items() if name.lower() not in ("host", "content-length")}
+        # all items are needed to put answers together
+        path = request.path.split("?")[0] if request.kind == "_bulk" else request.path
+        upstream.request(request.method, path, body=data or None, headers=sent)
         answer = upstream.getresponse()
         content = answer.read()
         kept = {name: value for name, value in answer.getheaders() if name.lower() in ("content-type", "x-elastic-product")}
         upstream.close()
-        return answer.status, content, kept
-
-    def _reply(
-        self, handler: BaseHTTPRequestHandler, status: int, content: bytes, headers: dict[str, str], most: int | None = None
-    ) -> None:
-        handler.send_response_only(status)
-        for name, value in headers.items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content[:most])
+        return Said(answer.status, content, kept)
 
 
 def fake_index(name: str = "docs", fields: tuple[str, ...] = ("text",), **settings: str) -> Meddle:

@@ -4,6 +4,7 @@ It has pages; a search finds those that share a word with it, the most words fir
 was asked, as with real ones.
 """
 
+import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.retrievers.wire import Body, Said, Wire, said_json
+from tests.support.wire import Body, Said, Wire, said_json
 
 FAULTS = {
     "429": Said(429, b'{"detail": "too many requests"}', {"Retry-After": "0.05"}),
@@ -54,7 +55,7 @@ class WebServer(Wire):
     @property
     def address(self) -> str:
         """Its base_url."""
-        return f"http://127.0.0.1:{self._port}"
+        return self.url
 
     def block(self, **more: Any) -> Body:
         """Settings of a retriever of it; a key is in the variable WEB_KEY."""
@@ -72,9 +73,9 @@ class WebServer(Wire):
         best = [url for shared, url in sorted(ranked, key=lambda one: (-one[0], one[1])) if shared]
         return [(url, self.pages[url][0], f"{self.pages[url][1]}, asked {text}") for url in best[:most]]
 
-    def answer(self, method: str, path: str, body: Body, headers: Mapping[str, str]) -> Said:
+    def answer(self, method: str, path: str, data: bytes, headers: Mapping[str, str]) -> Said:
         parts = urlsplit(path)
-        body = body or {name: values[0] for name, values in parse_qs(parts.query).items()}
+        body = json.loads(data) if data else {name: values[0] for name, values in parse_qs(parts.query).items()}
         text = str(body.get("query" if self.form == "tavily" else "q", ""))
         with self._lock:
             self.texts.append(text)
