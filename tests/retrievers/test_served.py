@@ -4,7 +4,6 @@ import base64
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,11 +29,12 @@ from retrievers.settings import OpenaiEncoderSettings, RerankSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, NOT_FOUND, OVERLOADED, FakeModels, tei_error, vllm_error
+from tests.support.retrievers.web_server import WebServer
 from tests.support.wire import Said
 from tests.support.wire_errors import no_access, quotes, waited_for
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
-FORMS = pytest.mark.parametrize("form", ["tei", "vllm"])
+BLOCKED = b"<html>blocked \xed\xa0\xbd</html>"  # by a firewall, which does not take texts such as `../../etc/passwd`
 
 
 def vector(text: str) -> list[float]:
@@ -65,14 +65,19 @@ def searches(*texts: str) -> list[SearchText]:
 
 
 @pytest.fixture(params=["tei", "vllm"])
-def embedding(request: pytest.FixtureRequest) -> Iterator[FakeModels]:
-    with FakeModels(request.param, embed=embed, most=4) as fake:
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def embedding(form: str) -> Iterator[FakeModels]:
+    with FakeModels(form, embed=embed, most=4) as fake:
         yield fake
 
 
-@pytest.fixture(params=["tei", "vllm"])
-def reranking(request: pytest.FixtureRequest) -> Iterator[FakeModels]:
-    with FakeModels(request.param, score=score, most=4) as fake:
+@pytest.fixture
+def reranking(form: str) -> Iterator[FakeModels]:
+    with FakeModels(form, score=score, most=4) as fake:
         yield fake
 
 
@@ -176,6 +181,7 @@ def test_a_passing_failure_is_retried(embedding: FakeModels, said: Said) -> None
         (INFERENCE_FAILED, "HTTP 424: Inference failed; sent 2 times", 2),
         (Said(200, b'{"data": []}'), "HTTP 200, but it holds", 2),
         (Said(200, b"plain", {"Content-Encoding": "gzip"}), "its body is broken: Error -3 while decompressing", 2),
+        *((Said(status, BLOCKED), f"HTTP {status}: <html>blocked", 1) for status in (403, 404, 405)),
     ],
 )
 def test_a_text_that_the_server_does_not_take_fails_alone_and_is_not_sent_again(
@@ -328,23 +334,19 @@ def test_a_server_that_is_away_for_the_patience_of_one_request_refuses_no_text(
 # ---------------------------------------------------------------- what is refused before a run
 
 
-def refused(fake: FakeModels, opened: Callable[..., object], **more: Any) -> RetrieverError:
+def refused(fake: FakeModels, opened: Callable[..., object], **more: Any) -> tuple[str, str]:
+    """The code and the line of the error."""
     with pytest.raises(RetrieverError) as refusal:
         opened(fake, **more)
     assert "\n" not in str(refusal.value)
-    return refusal.value
+    return refusal.value.code, str(refusal.value)
 
 
-def said(error: RetrieverError) -> tuple[str, str]:
-    return error.code, str(error)
-
-
-@FORMS
 def test_a_server_that_is_not_there(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retrievers.served.client._OPENING_PATIENCE", 0.1)
     with FakeModels(form, embed=embed) as fake:
         pass
-    code, words = said(refused(fake, encoder_at))
+    code, words = refused(fake, encoder_at)
     assert code == "server-away"
     assert words.endswith("Connection refused; start the server, or correct base_url")
 
@@ -371,7 +373,7 @@ def test_a_server_that_lists_no_models_or_not_all_is_told_by_its_first_answer(
         }  # fmt: skip
         assert len(reranker_at(fake).score(["q"], ["a"])) == 1
         for opened in (encoder_at, reranker_at):
-            code, line = said(refused(fake, opened, model="tinny"))
+            code, line = refused(fake, opened, model="tinny")
             assert (code, "tinny" in line) == ("model", True), line
 
 
@@ -386,7 +388,7 @@ def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
         assert encoder_at(fake).encode(searches("a")).shape == (1, 3)
         assert time.monotonic() - began >= 0.1  # it is waited for
         fake.always = Said(503, b"the model loads")
-        code, line = said(refused(fake, encoder_at))
+        code, line = refused(fake, encoder_at)
         assert (code, "no valid answer: HTTP 503: the model loads" in line) == ("server-away", True), line
 
 
@@ -407,11 +409,10 @@ def test_a_model_that_is_another_or_not_served(
 ) -> None:
     computes: dict[str, Any] = {"vectors": {"embed": embed}, "scores": {"score": score}, "chats": {}}[serves]
     with FakeModels(form, **computes) as fake:
-        code, line = said(refused(fake, opened, **more))
+        code, line = refused(fake, opened, **more)
     assert (code, words in line) == ("model", True), line
 
 
-@FORMS
 def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODEL_KEY", "sesame-1")
     with FakeModels(form, embed=embed, key="sesame-1") as fake:
@@ -422,14 +423,13 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkey
         with pytest.raises(TextRefused, match=r"HTTP 400: \*\*\* is not allowed"):
             encoder.encode(searches("b"))
         monkeypatch.setenv("MODEL_KEY", "sesame-2")
-        code, words = said(refused(fake, encoder_at, api_key_env="MODEL_KEY"))
+        code, words = refused(fake, encoder_at, api_key_env="MODEL_KEY")
         assert (code, "sesame" in words, "set MODEL_KEY to a valid key" in words) == ("server-access", False, True)
-        code, words = said(refused(fake, encoder_at))
+        code, words = refused(fake, encoder_at)
         assert (code, "name the environment variable that holds it in api_key_env" in words) == ("server-access", True)
         monkeypatch.delenv("MODEL_KEY")
-        assert "the environment variable MODEL_KEY (api_key_env) is not set" in str(
-            refused(fake, encoder_at, api_key_env="MODEL_KEY")
-        )
+        _, words = refused(fake, encoder_at, api_key_env="MODEL_KEY")
+        assert "the environment variable MODEL_KEY (api_key_env) is not set" in words
 
 
 @pytest.mark.parametrize(
@@ -492,26 +492,16 @@ def test_an_identity_is_what_the_server_says(embedding: FakeModels, reranking: F
 
 
 def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, str | None]] = []
-
-    class Proxy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append((self.path, self.headers.get("Proxy-Authorization")))
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Proxy) as proxy, FakeModels("vllm", embed=embed) as fake:
-        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        monkeypatch.setenv("http_proxy", f"http://me:open%40sesame@127.0.0.1:{proxy.server_port}")
-        monkeypatch.setenv("no_proxy", fake.address.removeprefix("http://").removesuffix("/v1"))
+    with WebServer("searxng") as proxy, FakeModels("vllm", embed=embed) as fake:
+        monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//me:open%40sesame@"))
+        monkeypatch.setenv("no_proxy", fake.url.removeprefix("http://"))
         assert encoder_at(fake).dim == 3
         away = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host:8/v1")
         with pytest.raises(RetrieverError, match="does not exist"):
             Server("encoder", "models", "http://host:8/v1", away).ask("http://host:8/v1/models")
-        proxy.shutdown()
-    assert seen == [("http://host:8/v1/models", "Basic " + base64.b64encode(b"me:open@sesame").decode())]
+    ((asked, _, headers),) = proxy.requests
+    assert (asked, headers["Host"]) == ("GET /v1/models", "host:8")
+    assert headers["proxy-authorization"] == "Basic " + base64.b64encode(b"me:open@sesame").decode()
 
 
 def test_what_is_not_found_again_and_again_ends_the_run() -> None:
@@ -524,19 +514,6 @@ def test_what_is_not_found_again_and_again_ends_the_run() -> None:
         with pytest.raises(RetrieverError, match="does not exist") as gone:
             encoder.encode(searches("a"))
         assert (gone.value.code, len(fake.asked)) == ("server-away", 22)  # the first request once more
-
-
-@pytest.mark.parametrize("status", [403, 404, 405])
-def test_a_refusal_of_one_text_is_not_of_all(embedding: FakeModels, reranking: FakeModels, status: int) -> None:
-    """A firewall before the server does not take texts such as `../../etc/passwd`."""
-    encoder, reranker = encoder_at(embedding), reranker_at(reranking)
-    for fake in (embedding, reranking):
-        fake.fail("../passwd", Said(status, b"<html>blocked \xed\xa0\xbd</html>"))
-    for ask in (lambda: encoder.encode(searches("a", "../passwd")), lambda: reranker.score(["q"] * 2, ["a", "../passwd"])):
-        with pytest.raises(TextRefused, match=f"HTTP {status}: <html>blocked"):
-            ask()
-    assert encoder.encode(searches("a", "b")).shape == (2, 3)
-    assert len(reranker.score(["q"] * 2, ["a", "b"])) == 2
 
 
 def test_a_query_that_is_refused_with_all_its_passages_is_not_of_all(reranking: FakeModels) -> None:
