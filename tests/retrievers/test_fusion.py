@@ -1,10 +1,10 @@
-"""Fusion on lists small enough to add up by hand; and whole blocks against plain loops over each query, to the last bit."""
+"""Fusion of whole blocks against plain loops over each query, to the last bit; and what it refuses."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retrievers.fusion import METHODS
@@ -12,42 +12,8 @@ from retrievers.lists import by_document
 from retrievers.redundancy import REDUNDANCY
 from tests.support.retrievers.fusion_oracle import Fused, Query, RunList, Similarity, as_lists, fuse, fuse_all, plain
 
-
-def run(strategy: str, *hits: tuple[str, float], retriever: str = "bm25", **more: float) -> RunList:
-    return RunList(strategy, 1, retriever, [doc for doc, _ in hits], [score for _, score in hits], **more)
-
-
-def scores(runs: list[RunList], **settings: object) -> dict[str, float]:
-    return {c.doc_id: c.score for c in fuse(runs, **({"redundancy": "none"} | settings)).candidates}  # type: ignore[arg-type]
-
-
-ORIGINAL = run("original", ("a", 9.0), ("b", 5.0), ("c", 1.0))
-KEYWORD = run("keyword", ("b", 3.0), ("d", 1.0))
-
-
-def test_rrf() -> None:
-    assert scores([ORIGINAL, KEYWORD], method="rrf", k=60) == pytest.approx(
-        {"a": 1 / (60 + 1), "b": 1 / (60 + 2) + 1 / (60 + 1), "c": 1 / (60 + 3), "d": 1 / (60 + 2)}, abs=1e-12
-    )
-
-
-def test_minmax() -> None:
-    assert scores([ORIGINAL, KEYWORD], method="minmax") == {"a": 1.0, "b": 0.5 + 1.0, "c": 0.0, "d": 0.0}
-
-
-def test_minmax_of_one_hit_and_of_equal_scores_is_the_best_there_is() -> None:
-    single, flat = run("keyword", ("d", 0.1)), run("general", ("e", 2.0), ("f", 2.0))
-    assert scores([single, flat], method="minmax") == {"d": 1.0, "e": 1.0, "f": 1.0}
-
-
-def test_the_original_has_another_weight_beside_a_strategy() -> None:
-    weights = {"hyde": 1.5, "original+hyde": 0.5, "original+keyword": 0.25}
-    hyde, other = run("hyde", ("d", 2.0)), run("general", ("d", 2.0))
-    assert scores([ORIGINAL, hyde], method="weighted", weights=weights) == {"a": 4.5, "b": 2.5, "c": 0.5, "d": 3.0}
-    assert scores([ORIGINAL, other], method="weighted", weights=weights) == {"a": 9.0, "b": 5.0, "c": 1.0, "d": 2.0}
-    assert scores([ORIGINAL, KEYWORD, hyde], method="weighted", weights=weights)["a"] == 2.25  # the lowest
-    # a list that is not fused, as an arm without the strategy has it, does not count
-    assert scores([ORIGINAL, hyde], method="weighted", weights=weights | {"hyde": 0.0})["a"] == 9.0
+ORIGINAL = RunList("original", 1, "bm25", ["a", "b", "c"], [9.0, 5.0, 1.0])
+KEYWORD = RunList("keyword", 1, "bm25", ["b", "d"], [3.0, 1.0])
 
 
 def test_a_list_without_its_text_is_a_mistake() -> None:
@@ -98,7 +64,15 @@ SETTINGS = st.fixed_dictionaries(
         "keep": st.sampled_from([1, 4, 50]),
         "k": st.sampled_from([1, 60, 60.5]),
         "weights": st.sampled_from(
-            [{}, {"original": 0}, {"general": 3, "general/dense": 0.3}, {"keyword/bm25": 0}, dict.fromkeys(STRATEGIES, 0)]
+            [
+                {},
+                {"original": 0},
+                {"general": 3, "general/dense": 0.3},
+                {"keyword/bm25": 0},
+                dict.fromkeys(STRATEGIES, 0),
+                {"original+general": 0.5, "original+keyword": 0.25},
+                {"general": 0, "original+general": 3},
+            ]
         ),
         "divide": st.sampled_from(["none", "max"]),
         "retriever_weights": st.sampled_from([{}, {}, {"bm25": 0.3}, {"dense": 0}, {"bm25": 0, "dense": 0}]),
@@ -113,7 +87,12 @@ def bits(fused: Fused) -> list[Any]:
     return [scores, sources, fused.stood_in, fused.redundancy]
 
 
+BESIDE = {"weights": {"original+keyword": 0.5, "original+general": 0.25, "original+hyde": 0.1}, "method": "weighted"}
+
+
 @given(st.lists(queries(), max_size=4), SETTINGS)
+@example([([ORIGINAL, KEYWORD], None), ([ORIGINAL, KEYWORD, KEYWORD._replace(strategy="general")], None)], BESIDE)
+@example([([ORIGINAL, KEYWORD._replace(weight=0.0)], None)], BESIDE)
 def test_a_block_equals_its_queries_one_by_one(block: list[Query], settings: dict[str, Any]) -> None:
     block.append(([], None))
     found = fuse_all(block, **settings)

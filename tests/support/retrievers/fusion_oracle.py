@@ -152,6 +152,9 @@ def plain(
     of_retrievers = retriever_weights or {}
     lists = [_cut(run, weights or {}, depth, of_retrievers.get(run.retriever, 1.0)) for run in runs]
     lists = [each for each in lists if each.doc_ids]
+    beside = [(weights or {}).get(f"original+{each.run.strategy}") for each in lists if each.weight > 0]
+    if known := [weight for weight in beside if weight is not None]:
+        lists = [each._replace(weight=min(known)) if each.run.strategy == "original" else each for each in lists]
     taking_part = [each for each in lists if each.weight > 0 and each.retriever_weight > 0]
     stood_in = False
     if not taking_part:
