@@ -25,11 +25,11 @@ from tests.support.retrievers.blocks import typed
 Write = Callable[..., Path]
 Texts = Sequence[tuple[str, str]]  # title and text of each document
 Block = dict[str, Any]
-K1, B = 1.2, 0.75
 WORDS = ["sea", "moon", "lamps", "don't", "vitamin C", "3.11", "１２", "絵画", "ราคา", "é", "\u0301x", "", " "]
 some_text = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 documents = st.lists(st.tuples(some_text, some_text), min_size=1, max_size=8)
-weights = st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any)
+weights = st.fixed_dictionaries({"title": st.integers(0, 4), "text": st.integers(0, 4)}).filter(lambda one: any(one.values()))
+constants = st.sampled_from([{"k1": 1.2, "b": 0.75}, {"k1": 0.9, "b": 0.4}])
 
 
 def block(path: Path, **more: Any) -> Block:
@@ -51,7 +51,7 @@ def scores(path: Path, query: str, **more: Any) -> dict[str, float]:
     return dict(zip(found.doc_ids.to_pylist(), found.scores.tolist(), strict=True))
 
 
-def by_formula(texts: Texts, query: str, title: int, text: int) -> dict[str, float]:
+def by_formula(texts: Texts, query: str, title: int, text: int, k1: float, b: float) -> dict[str, float]:
     """BM25F of Robertson, Zaragoza and Taylor (2004): weighted frequencies and lengths, one k1 and b; Lucene's idf."""
     of_documents, of_queries = open_analyzer("english", documents=True), open_analyzer("english")
     counts, lengths = [], []
@@ -67,26 +67,26 @@ def by_formula(texts: Texts, query: str, title: int, text: int) -> dict[str, flo
             df = sum(other.get(term, 0) > 0 for other in counts)
             if own.get(term, 0):
                 idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-                score += idf * own[term] / (own[term] + K1 * (1 - B + B * length / mean))
+                score += idf * own[term] / (own[term] + k1 * (1 - b + b * length / mean))
         if score:
             found[f"{n:03}"] = score
     return found
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(texts=documents, query=some_text, weight=weights)
+@given(texts=documents, query=some_text, fields=weights, similarity=constants)
 def test_scores_are_those_of_bm25f(
-    write_corpus: Write, tmp_path: Path, texts: Texts, query: str, weight: tuple[int, int]
+    write_corpus: Write, tmp_path: Path, texts: Texts, query: str, fields: dict[str, int], similarity: dict[str, float]
 ) -> None:
-    title, text = weight
-    fields = {"title": title, "text": text}
-    corpus = written(write_corpus, texts)
-    if not text and not any(one.strip() for one, _ in texts):
+    corpus, more = written(write_corpus, texts), {"fields": fields, "similarity": similarity}
+    if not fields["text"] and not any(one.strip() for one, _ in texts):
         with pytest.raises(RetrieverError, match=r"fields\.text is 0 and no document of the corpus has a title"):
-            build(tmp_path / "index", corpus, fields=fields)
+            build(tmp_path / "index", corpus, **more)
         return
-    build(tmp_path / "index", corpus, fields=fields)
-    assert scores(tmp_path / "index", query, fields=fields) == pytest.approx(by_formula(texts, query, title, text), rel=1e-5)
+    build(tmp_path / "index", corpus, **more)
+    assert scores(tmp_path / "index", query, **more) == pytest.approx(
+        by_formula(texts, query, **fields, **similarity), rel=1e-5
+    )
 
 
 def test_the_order_of_words_does_not_move_the_last_bit(bm25_index: Path) -> None:
@@ -95,13 +95,6 @@ def test_the_order_of_words_does_not_move_the_last_bit(bm25_index: Path) -> None
     middle = found.offsets[1]
     assert found.scores[:middle].tolist() == found.scores[middle:].tolist()
     assert found.doc_ids[:middle].to_pylist() == found.doc_ids[middle:].to_pylist()
-
-
-def test_words_that_no_document_has_find_nothing(bm25_index: Path) -> None:
-    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(bm25_index)}))
-    found = bm25.search([SearchText("xylophone"), SearchText("the of and"), SearchText("sea")], 20)
-    assert found.offsets.tolist()[:3] == [0, 0, 0]
-    assert len(found.doc_ids) == found.offsets[3] > 0
 
 
 def test_weights_of_one_are_the_index_without_weights(corpus: Path, tmp_path: Path) -> None:
@@ -262,9 +255,6 @@ def test_every_analyzer_takes_every_text(language: str) -> None:
 
 def test_the_config_has_the_analyzers() -> None:
     assert set(get_args(AnalyzerName)) | {"none"} == set(NAMES)
-
-
-# ---------------------------------------------------------------- version 1
 
 
 def test_unknown_names() -> None:

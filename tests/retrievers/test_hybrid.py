@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +15,7 @@ from dmqr.testing import hits_of
 from retrievers.analyzer import split_words
 from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
-from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
-from retrievers.hybrid.settings import HybridSettings
+from retrievers.hybrid.retriever import Hybrid, search_shares
 from retrievers.join import joined_text, repetitions, search_vectors
 from retrievers.kinds import all_indexed
 from retrievers.retriever import (
@@ -33,55 +30,12 @@ from retrievers.retriever import (
     retriever_identity,
 )
 from retrievers.union.documents import UnionDocuments, all_documents
-from retrievers.union.settings import UnionSettings
 from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.fusion_oracle import RunList, plain
 
 Ranking = list[tuple[str, float]]
 
 TEXTS = [SearchText("light of a lamp at sea"), SearchText("bread and yeast", "passage"), SearchText("xyzzy")]
-
-
-def rankings_of(found: RankedLists) -> list[Ranking]:
-    ids = found.doc_ids.to_pylist()
-    return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
-
-
-def flat(lists: Sequence[Ranking]) -> RankedLists:
-    offsets = np.cumsum([0, *map(len, lists)])
-    hits = [hit for one in lists for hit in one]
-    return RankedLists(offsets, pa.array([doc_id for doc_id, _ in hits], pa.string()), np.array([score for _, score in hits]))
-
-
-def by_hand(lists: Sequence[Ranking], method: str, k: float, deep: int, depth: int) -> Ranking:
-    """The fused list of one text: sums over its lists, each cut at `deep`."""
-    sums: dict[str, float] = {}
-    for one in (found[:deep] for found in lists):
-        scores = [score for _, score in one]
-        for rank, (doc_id, score) in enumerate(one, start=1):
-            spread = max(scores) - min(scores)
-            points = 1 / (k + rank) if method == "rrf" else (score - min(scores)) / spread if spread else 1.0
-            sums[doc_id] = sums.get(doc_id, 0.0) + points
-    return sorted(((doc_id, round(score, 9)) for doc_id, score in sums.items()), key=lambda hit: (-hit[1], hit[0]))[:depth]
-
-
-def ranking(draw: st.DrawFn) -> Ranking:
-    ids = draw(st.lists(st.sampled_from([f"d{n}" for n in range(8)]), unique=True, max_size=8))
-    scores = draw(st.lists(st.integers(-20, 40), min_size=len(ids), max_size=len(ids)))
-    return sorted(zip(ids, map(float, scores), strict=True), key=lambda hit: (-hit[1], hit[0]))
-
-
-@given(st.data())
-def test_the_lists_of_a_text_are_fused_as_by_hand(data: st.DataObject) -> None:
-    texts, retrievers = data.draw(st.integers(0, 3)), data.draw(st.integers(2, 3))
-    method, k = data.draw(st.sampled_from(["rrf", "minmax"])), data.draw(st.sampled_from([1.0, 60.0]))
-    deep, depth = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 9))
-    lists = [[ranking(data.draw) for _ in range(texts)] for _ in range(retrievers)]
-    settings = HybridSettings.model_construct(of={}, method=method, k=k, depth=deep)  # type: ignore[arg-type]
-    found = rankings_of(fused_lists([flat(one) for one in lists], settings.fusion(depth)))
-    wanted = [by_hand([one[text] for one in lists], method, k, deep, depth) for text in range(texts)]
-    for hits, expected in zip(found, wanted, strict=True):
-        assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in expected]
-        np.testing.assert_allclose([score for _, score in hits], [score for _, score in expected], atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +92,16 @@ def test_the_retrievers_of_a_config_are_named_one_by_one(blocks: dict[str, Any])
 
 
 IDS = ["d1", "d2", "d10", "é", "", "law:d1"]  # of every index
+OF = {name: {"kind": "local", "index": name} for name in ("med", "law", "notes")}
+HYBRIDS = st.fixed_dictionaries(
+    {
+        "kind": st.just("hybrid"),
+        "method": st.sampled_from(["rrf", "minmax"]),
+        "k": st.sampled_from([1, 60]),
+        "depth": st.integers(1, 6),
+    }
+)
+UNIONS = st.fixed_dictionaries({"kind": st.just("union"), "merge": st.sampled_from(["rrf", "score"])})
 
 
 class Listed:
@@ -153,27 +117,33 @@ class Listed:
         return {}
 
 
-def rankings(texts: int) -> st.SearchStrategy[list[Ranking]]:
+def by_plain_loops(block: dict[str, Any], lists: dict[str, Ranking], depth: int) -> Ranking:
+    """The list of one text, of those of its retrievers; a union's ids are qualified."""
+    runs = []
+    for position, (name, hits) in enumerate(lists.items()):
+        ordered = sorted(hits, key=lambda hit: (-hit[1], hit[0]))
+        qualifier = f"{name}:" if block["kind"] == "union" else ""
+        ids, scores = [qualifier + doc_id for doc_id, _ in ordered], [score for _, score in ordered]
+        runs.append(RunList("original", position, "", ids, scores))
+    method = block.get("method") or {"score": "best", "rrf": "rrf"}[block["merge"]]
+    k, deep = block.get("k", 60), block.get("depth", depth)
+    return [one[:2] for one in plain(runs, method=method, k=k, depth=deep, keep=depth, redundancy="none").candidates]
+
+
+@given(HYBRIDS | UNIONS, st.data(), st.integers(1, 9), st.integers(0, 3))
+def test_the_lists_of_each_text_are_fused_as_by_plain_loops(
+    block: dict[str, Any], data: st.DataObject, depth: int, texts: int
+) -> None:
     hits = st.dictionaries(st.sampled_from(IDS), st.integers(-5, 9).map(float)).map(lambda found: list(found.items()))
-    return st.lists(hits, min_size=texts, max_size=texts)
-
-
-@given(st.data(), st.sampled_from(["rrf", "score"]), st.integers(1, 8), st.integers(0, 3))
-def test_lists_are_merged_as_by_hand(data: st.DataObject, merge: str, depth: int, texts: int) -> None:
-    lists = {name: data.draw(rankings(texts)) for name in ("med", "law", "notes")}
-    settings = UnionSettings.model_validate(
-        {"kind": "union", "of": {name: {"kind": "local", "index": name} for name in lists}, "merge": merge}
-    )
+    lists = {name: data.draw(st.lists(hits, min_size=texts, max_size=texts)) for name in OF}
+    settings: Any = typed(block | {"of": OF})
     opened = Hybrid(settings, {name: Listed(one) for name, one in lists.items()}, {})
-    for place, found in enumerate(hits_of(opened.search([SearchText("any")] * texts, depth))):
-        wanted = [
-            (-score if merge == "score" else -1 / (60 + rank), f"{name}:{doc_id}")
-            for name, of_texts in lists.items()
-            for rank, (doc_id, score) in enumerate(sorted(of_texts[place], key=lambda hit: (-hit[1], hit[0])), start=1)
-        ]
-        wanted = sorted(wanted)[:depth]
-        assert [doc_id for doc_id, _ in found] == [doc_id for _, doc_id in wanted]
-        np.testing.assert_allclose([score for _, score in found], [-value for value, _ in wanted], atol=1e-9)
+    found = hits_of(opened.search([SearchText("any")] * texts, depth))
+    assert len(found) == texts
+    for place, hits_of_text in enumerate(found):
+        wanted = by_plain_loops(block, {name: one[place] for name, one in lists.items()}, depth)
+        assert [doc_id for doc_id, _ in hits_of_text] == [doc_id for doc_id, _ in wanted]
+        np.testing.assert_allclose([score for _, score in hits_of_text], [score for _, score in wanted], atol=1e-12)
 
 
 class Documents:

@@ -1,7 +1,6 @@
 """Building, replacing, killing, and opening what is not there."""
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -141,23 +140,15 @@ def test_folders_that_are_not_ours_are_left_alone(corpus: Path, tmp_path: Path) 
         build_local_index(tmp_path / "letters" / "aunt.txt", corpus, index_fields("english"))
 
 
-def test_other_constants_are_another_index(write_corpus: Write, tmp_path: Path) -> None:
-    corpus = write_corpus({"doc_id": ["a", "b"], "text": ["sea sea sea moon", "sea lit moon shore walk rock tide"]})
-    mine = {"similarity": {"k1": 0.9, "b": 0.4}, "analyzer": "english"}
-    scores = {}
-    for name, more in (("default", {}), ("mine", mine)):
-        settings = typed(block(tmp_path / name, **more))
+def test_other_constants_are_another_index(corpus: Path, tmp_path: Path) -> None:
+    for more in ({}, {"similarity": {"k1": 0.9, "b": 0.4}}):
+        settings = typed(block(tmp_path / "index", analyzer="english", **more))
         (fields,) = local_indexes({"bm25": settings}).values()
-        build_local_index(tmp_path / name, corpus, fields)
-        retriever = open_retriever("bm25", settings)
-        scores[name] = retriever.search([SearchText("sea")], 2).scores.tolist()
-        assert (retriever.identity()["k1"], retriever.identity()["b"]) == ((0.9, 0.4) if more else (1.2, 0.75))
-    assert scores["default"] != scores["mine"]
-    mean, length = (4 + 7) / 2, 4
-    wanted = math.log(1 + 0.5 / 2.5) * 3 / (3 + 0.9 * (1 - 0.4 + 0.4 * length / mean))
-    assert scores["mine"][0] == pytest.approx(wanted, rel=1e-6)
+        assert build_local_index(tmp_path / "index", corpus, fields).built
+        identity = open_retriever("bm25", settings).identity()
+        assert (identity["k1"], identity["b"]) == ((0.9, 0.4) if more else (1.2, 0.75))
     with pytest.raises(RetrieverError, match=r"built with similarity \{'k1': 0.9, 'b': 0.4\}, the config asks for"):
-        open_retriever("bm25", typed(block(tmp_path / "mine")))
+        open_retriever("bm25", typed(block(tmp_path / "index")))
 
 
 def test_another_analyzer_or_field_is_refused(bm25_index: Path, encoder_block: dict[str, Any]) -> None:
