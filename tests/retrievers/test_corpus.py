@@ -19,6 +19,7 @@ from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import CorpusSettings
 from tests.support.retrievers.blocks import index_fields, typed
 
+Write = Callable[..., Path]
 doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
 
 
@@ -29,32 +30,23 @@ def written(folder: Path, paths: Any) -> Written:
 
 
 @settings(max_examples=30, deadline=None)
-@given(ids=st.lists(doc_ids, min_size=1, max_size=40, unique=True), batch=st.integers(1, 9))
-def test_rows_come_in_code_point_order(
-    tmp_path_factory: pytest.TempPathFactory, write_corpus: Callable[..., Path], ids: list[str], batch: int
+@given(ids=st.lists(doc_ids, min_size=1, max_size=40, unique=True), batch=st.integers(1, 9), data=st.data())
+def test_rows_come_in_code_point_order_and_every_document_is_found_again(
+    tmp_path_factory: pytest.TempPathFactory, write_corpus: Write, ids: list[str], batch: int, data: st.DataObject
 ) -> None:
-    folder = tmp_path_factory.mktemp("written") / "index"
+    folder = tmp_path_factory.mktemp("index") / "index"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_module, "_ROWS", batch)
         patch.setattr(corpus_module, "_GATHER_ROWS", 2 * batch)
-        written(folder, write_corpus({"doc_id": ids, "text": [f"text of {doc_id}" for doc_id in ids]}))
-    rows = pa.Table.from_batches(open_arrow(folder / DOCUMENTS))
-    assert rows["doc_id"].to_pylist() == sorted(ids)
-    assert rows["text"].to_pylist() == [f"text of {doc_id}" for doc_id in sorted(ids)]
-
-
-@settings(max_examples=15, deadline=None)
-@given(ids=st.lists(doc_ids, min_size=1, max_size=30, unique=True), data=st.data())
-def test_every_document_is_found_again(
-    tmp_path_factory: pytest.TempPathFactory, write_corpus: Callable[..., Path], ids: list[str], data: st.DataObject
-) -> None:
-    folder = tmp_path_factory.mktemp("index") / "index"
-    build_local_index(folder, write_corpus({"doc_id": ids, "text": [f"<{doc_id}>" for doc_id in ids]}), index_fields("english"))
+        corpus = write_corpus({"doc_id": ids, "text": [f"<{doc_id}>" for doc_id in ids]})
+        build_local_index(folder, corpus, index_fields("english"))
+    documents = LocalDocuments(folder)
+    assert documents.doc_ids.to_pylist() == sorted(ids)
     wanted = data.draw(st.lists(st.sampled_from(ids)))
-    assert LocalDocuments(folder).texts(wanted) == [f"<{doc_id}>" for doc_id in wanted]
+    assert documents.texts(wanted) == [f"<{doc_id}>" for doc_id in wanted]
 
 
-def test_more_ids_than_strings_hold(write_corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ids_than_strings_hold(write_corpus: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two gigabytes of them are, for this test, ten bytes."""
     rows = {"doc_id": ["b", "ä", "a", "c"], "text": ["sea", "moon", "a wide sea", "Sea"]}
     build_local_index(tmp_path / "some", write_corpus(rows), index_fields("english"))
@@ -69,7 +61,7 @@ def test_more_ids_than_strings_hold(write_corpus: Callable[..., Path], tmp_path:
     assert some.doc_ids.equals(many.doc_ids)
 
 
-def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Write, tmp_path: Path) -> None:
     rows = pa.table({"doc_id": ["b", "a", "c"], "text": ["1", "2", "3"], "title": ["x", None, ""]})
     whole = written(tmp_path / "1", write_corpus(rows))
     parts = [write_corpus(rows.slice(2, 1).select(["text", "title", "doc_id"])), write_corpus(rows.slice(0, 2))]
@@ -78,7 +70,7 @@ def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Callable
     assert written(tmp_path / "3", write_corpus(moved)).content != whole.content
 
 
-def test_types_and_further_columns(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+def test_types_and_further_columns(write_corpus: Write, tmp_path: Path) -> None:
     table = pa.table(
         {
             "page": pa.array([3, None], pa.int16()),
@@ -107,19 +99,23 @@ def test_types_and_further_columns(write_corpus: Callable[..., Path], tmp_path: 
         ({"doc_id": ["1", None], "text": ["t", "u"]}, "a null doc_id in row 1"),
         ({"doc_id": ["1", "2", "1"], "text": ["t", "u", "v"]}, "doc_id '1' appears twice"),
         ({"doc_id": pa.array([], pa.string()), "text": pa.array([], pa.string())}, "no documents in it"),
+        ({"doc_id": ["1"], "text": pa.array([b"caf\xe9"]).cast(pa.string(), safe=False)}, "Invalid UTF8"),
     ],
 )
-def test_refused(write_corpus: Callable[..., Path], tmp_path: Path, columns: dict[str, Any], message: str) -> None:
-    file = write_corpus(columns)
+def test_refused(write_corpus: Write, tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    check_refused(tmp_path, write_corpus(columns), message)
+
+
+def check_refused(folder: Path, file: Path, message: str) -> None:
     with pytest.raises(RetrieverError) as refusal:
-        build_local_index(tmp_path / "index", file, index_fields("english"))
+        build_local_index(folder / "index", file, index_fields("english"))
     assert message in str(refusal.value)
     assert str(file) in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert not (tmp_path / "index").exists()
+    assert not (folder / "index").exists()
 
 
-def test_the_config_may_name_the_columns(tmp_path: Path, write_corpus: Callable[..., Path]) -> None:
+def test_the_config_may_name_the_columns(tmp_path: Path, write_corpus: Write) -> None:
     table = {"id": [20, 7], "heading": ["A", None], "body": ["one", "two"], "title": ["left", "out"], "page": [1, 2]}
     columns = CorpusSettings(id_column="id", title_column="heading", text_column="body")
     build_local_index(tmp_path / "mine", write_corpus(table), index_fields("english"), columns=columns)
@@ -133,37 +129,28 @@ def test_the_config_may_name_the_columns(tmp_path: Path, write_corpus: Callable[
     ]
 
 
-def test_titles_may_be_left_out(tmp_path: Path, write_corpus: Callable[..., Path]) -> None:
+def test_titles_may_be_left_out(tmp_path: Path, write_corpus: Write) -> None:
     file = write_corpus({"doc_id": ["1"], "title": ["A"], "text": ["one"]})
     build_local_index(tmp_path / "index", file, index_fields("english"), columns=CorpusSettings(title_column=None))
     assert LocalDocuments(tmp_path / "index").texts(["1"]) == ["one"]
 
 
-def test_text_that_is_not_utf8(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
-    text = pa.array([b"caf\xe9"], pa.binary()).cast(pa.string(), safe=False)
-    with pytest.raises(RetrieverError, match="Invalid UTF8") as refusal:
-        build_local_index(tmp_path / "index", write_corpus({"doc_id": ["1"], "text": text}), index_fields("english"))
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_column_of_two_types(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_column_of_two_types(write_corpus: Write, tmp_path: Path) -> None:
     files = [write_corpus({"doc_id": [name], "text": ["t"], "x": x}) for name, x in (("1", [1]), ("2", [[1]]))]
     with pytest.raises(RetrieverError, match=r"differ in a column's type: .*; convert them"):
         written(tmp_path / "out", files)
 
 
-@pytest.mark.parametrize("damage", ["text", "cut", "middle"])
-def test_files_that_are_no_parquet(write_corpus: Callable[..., Path], tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda whole: b"doc_id,text\n1,not parquet\n",
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:2000] + bytes(3000) + whole[5000:],
+    ],
+    ids=["text", "cut", "middle"],
+)
+def test_files_that_are_no_parquet(write_corpus: Write, tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
     file = write_corpus({"doc_id": [str(i) for i in range(5000)], "text": [f"words {i}" for i in range(5000)]})
-    whole = file.read_bytes()
-    if damage == "text":
-        file.write_text("doc_id,text\n1,not parquet\n")
-    elif damage == "cut":
-        file.write_bytes(whole[: len(whole) // 2])
-    else:
-        file.write_bytes(whole[:2000] + bytes(3000) + whole[5000:])
-    with pytest.raises(RetrieverError) as refusal:
-        build_local_index(tmp_path / "index", file, index_fields("english"))
-    assert f"corpus {file}: cannot be read as Parquet" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert not (tmp_path / "index").exists()
+    file.write_bytes(damaged(file.read_bytes()))
+    check_refused(tmp_path, file, f"corpus {file}: cannot be read as Parquet")

@@ -1,4 +1,4 @@
-"""BM25 of other languages than English: our samples, beside Elasticsearch with its analyzer of the language."""
+"""BM25 of other languages than English on small samples; and the language of a corpus."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +8,7 @@ import ir_measures
 import pytest
 
 from cluster.errors import RetrieverError
+from dmqr.testing import hits_of
 from jobs.index.index import outcome
 from retrievers.analysis.detection import corpus_analyzer, other_language
 from retrievers.local.build import build_local_index, local_indexes
@@ -17,7 +18,6 @@ from tests.support.retrievers.blocks import index_fields, typed
 
 SAMPLES = Path(__file__).parent / "languages"
 NDCG = ir_measures.nDCG @ 10
-THEIRS = {"german": "german", "chinese": "cjk", "japanese": "cjk", "thai": "thai", "arabic": "arabic"}
 OURS = {"german": "german", "chinese": "unicode", "japanese": "unicode", "thai": "unicode", "arabic": "arabic"}
 
 
@@ -31,23 +31,6 @@ def sample(language: str) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     return dict(line.split("\t") for line in documents.splitlines()), judged  # type: ignore[misc]
 
 
-def ndcg(judged: dict[str, dict[str, int]], found: dict[str, dict[str, float]]) -> float:
-    return float(ir_measures.calc_aggregate([NDCG], judged, {q: found.get(q) or {"nothing": 1.0} for q in judged})[NDCG])
-
-
-def by_us(language: str, write_corpus: Callable[..., Path], folder: Path) -> float:
-    documents, judged = sample(language)
-    corpus = write_corpus({"doc_id": list(documents), "text": list(documents.values())})
-    build_local_index(folder, corpus, index_fields(OURS[language]))
-    retriever = open_retriever("bm25", typed({"kind": "local", "index": str(folder), "analyzer": OURS[language]}))
-    lists = retriever.search([SearchText(query) for query in judged], 10)
-    ids, ends = lists.doc_ids.to_pylist(), lists.offsets
-    return ndcg(
-        judged,
-        {query: {ids[row]: float(lists.scores[row]) for row in range(ends[i], ends[i + 1])} for i, query in enumerate(judged)},
-    )
-
-
 @pytest.mark.parametrize(
     ("language", "figure"),
     [
@@ -57,7 +40,13 @@ def by_us(language: str, write_corpus: Callable[..., Path], folder: Path) -> flo
     ],
 )
 def test_our_figures(language: str, figure: float, write_corpus: Callable[..., Path], tmp_path: Path) -> None:
-    assert by_us(language, write_corpus, tmp_path / "index") == pytest.approx(figure, abs=0.001)
+    documents, judged = sample(language)
+    corpus = write_corpus({"doc_id": list(documents), "text": list(documents.values())})
+    build_local_index(tmp_path / "index", corpus, index_fields(OURS[language]))
+    retriever = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index"), "analyzer": OURS[language]}))
+    lists = hits_of(retriever.search([SearchText(query) for query in judged], 10))
+    found = {query: dict(hits) or {"nothing": 1.0} for query, hits in zip(judged, lists, strict=True)}
+    assert ir_measures.calc_aggregate([NDCG], judged, found)[NDCG] == pytest.approx(figure, abs=0.001)
 
 
 # ---------------------------------------------------------------- the language of a corpus
@@ -101,7 +90,7 @@ def test_a_language_is_told_by_its_stop_words(language: str) -> None:
     assert corpus_analyzer([SENTENCES[language]]) == (language, f"100 % of 1 document look {language.capitalize()}", True)
 
 
-@pytest.mark.parametrize("language", THEIRS)
+@pytest.mark.parametrize("language", OURS)
 def test_the_samples_are_told(language: str) -> None:
     assert corpus_analyzer(sample(language)[0].values()).analyzer == OURS[language]
 
