@@ -35,7 +35,7 @@ _BUSY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck
 settings.register_profile("quick", max_examples=30, **_BUSY)
 settings.register_profile("thorough", max_examples=200, **_BUSY)
 settings.load_profile("quick")
-_ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_contract|job/test_retrievers|test_index_changes|test_languages")
+_ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_contract|test_index_changes")
 _WEIGHTS = re.compile(
     r"test_(encoder|reranker)|test_(models|passages|hybrid)\.py"
     r"|test_(prepare|indexes|local_build|rounds|vllm_chat|token_count)\.py"

@@ -31,6 +31,10 @@ PASSAGES = [
 
 QUERIES = ["why does sour dough rise slowly", "what makes the tides", ""]
 
+LLM_PAIRS = [(query, text) for query in [*QUERIES, "faint galaxies " * 20] for text in [*PASSAGES, PASSAGES[2] * 12]]
+
+QUESTION = "Does passage B answer query A? Yes or No"
+
 
 @pytest.fixture(scope="module")
 def gemma(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -70,9 +74,11 @@ def reranker(settings: dict[str, Any]) -> Reranker:
     return opened
 
 
-@pytest.fixture
-def pairs() -> tuple[list[str], list[str]]:
-    return [query for query in QUERIES for _ in PASSAGES], PASSAGES * len(QUERIES)
+def opened(model: str, **settings: Any) -> Any:
+    """The cross-encoder, or the LLM, with these weights."""
+    reranker = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": 64, **settings}))
+    assert isinstance(reranker, CrossEncoder | LlmReranker)
+    return reranker
 
 
 class TestEveryReranker(RerankerContract):
@@ -102,8 +108,7 @@ def test_texts_longer_than_the_model_takes(reranker: Reranker) -> None:
 
 def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:
     """Three quarters of 16 tokens, and four special ones, leave the passage nothing."""
-    own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 16}))
-    assert own is not None
+    own = opened(tiny_xlmr, max_length=16)
     assert np.isfinite(own.score(["moon " * 50, "moon " * 12, ""], [PASSAGES[1], PASSAGES[1], PASSAGES[1]])).all()
 
 
@@ -120,10 +125,8 @@ def test_equals_flagreranker(request: pytest.FixtureRequest, model: str) -> None
     oracle = FlagEmbedding.FlagReranker(folder, use_fp16=False, devices="cpu", max_length=96, batch_size=16)
     oracle.model.float()  # as loaded it has the precision of the file, and half precision on a CPU is slow and coarse
     expected = np.array(oracle.compute_score(list(zip(queries, passages, strict=True))))
-    own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": folder, "max_length": 96}))
-    assert own is not None
     assert expected.std() > 0.01
-    np.testing.assert_allclose(own.score(queries, passages), expected, atol=1e-3)
+    np.testing.assert_allclose(opened(folder, max_length=96).score(queries, passages), expected, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -176,11 +179,11 @@ def test_scores_that_a_precision_cannot_hold_are_refused(tiny_xlmr: str) -> None
     import torch
 
     def scores(dtype: str, times: float) -> np.ndarray:
-        own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64, "dtype": dtype}))
-        assert isinstance(own, CrossEncoder)
+        own = opened(tiny_xlmr, dtype=dtype)
         with torch.no_grad():
             own._opened.model.weights["classifier.out_proj.weight"] *= times
-        return own.score([QUERIES[0]] * 2, PASSAGES[:2])
+        found: np.ndarray = own.score([QUERIES[0]] * 2, PASSAGES[:2])
+        return found
 
     words = "^rerank: scores of model .* are not finite in {}; {}$"
     with pytest.raises(RetrieverError, match=words.format("float16", "set rerank.dtype to bfloat16 or float32")) as refused:
@@ -209,31 +212,6 @@ def test_a_plug_in_gives_a_score_for_each_pair() -> None:
         OfPlugin(Short(kind="own:Short")).score(QUERIES[:2], PASSAGES[:2])
 
 
-LLM_PASSAGES = [
-    "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
-    "Tides. The moon pulls the sea twice a day, and harbours fill.",
-    "",
-    "Telescopes. A mirror gathers the light of faint galaxies. " * 12,
-]
-
-LLM_QUERIES = ["why does sour dough rise slowly", "what makes the tides", "moon", "faint galaxies " * 20]
-
-PAIRS = [(query, passage) for query in LLM_QUERIES for passage in LLM_PASSAGES]
-
-QUESTION = "Does passage B answer query A? Yes or No"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_gemma(tmp_path_factory.mktemp("gemma"), [*LLM_PASSAGES, *LLM_QUERIES]))
-
-
-def opened(model: str, **settings: Any) -> LlmReranker:
-    reranker = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": 64, **settings}))
-    assert isinstance(reranker, LlmReranker)
-    return reranker
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "arguments"),
@@ -244,41 +222,41 @@ def opened(model: str, **settings: Any) -> LlmReranker:
     ],
     ids=["plain", "bfloat16", "asked"],
 )
-def test_equals_flagllmreranker(model: str, settings: dict[str, Any], arguments: dict[str, Any]) -> None:
+def test_equals_flagllmreranker(gemma: str, settings: dict[str, Any], arguments: dict[str, Any]) -> None:
     import FlagEmbedding
 
-    oracle = FlagEmbedding.FlagLLMReranker(model, devices="cpu", max_length=64, **arguments)
-    expected = np.array(oracle.compute_score(PAIRS))
-    own = opened(model, **settings).score(*zip(*PAIRS, strict=True))
+    oracle = FlagEmbedding.FlagLLMReranker(gemma, devices="cpu", max_length=64, **arguments)
+    expected = np.array(oracle.compute_score(LLM_PAIRS))
+    own = opened(gemma, **settings).score(*zip(*LLM_PAIRS, strict=True))
     assert expected.std() > 0.01
     np.testing.assert_allclose(own, expected, atol=1e-4)
 
 
 @pytest.mark.slow
-def test_a_device_that_computes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_computes_nothing(gemma: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FlagEmbedding takes fewer and fewer pairs, down to none, and forgets why."""
-    own = opened(model)
+    own = opened(gemma)
 
     def broken(**_: Any) -> None:
         raise RuntimeError("device-side assert")
 
     monkeypatch.setattr(own._opened.model, "forward", broken)
     with pytest.raises(RetrieverError, match=r"not even one pair at a time on cpu \(IndexError"):
-        own.score(LLM_QUERIES, LLM_PASSAGES)
+        own.score(QUERIES, QUERIES)
 
 
 @pytest.mark.slow
-def test_an_llm_needs_flagembedding_and_a_precision_that_it_has(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_llm_needs_flagembedding_and_a_precision_that_it_has(gemma: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RetrieverError, match="no float16 with an LLM on cpu; take auto"):
-        opened(model, dtype="float16")
+        opened(gemma, dtype="float16")
     monkeypatch.setitem(sys.modules, "FlagEmbedding", None)
     with pytest.raises(RetrieverError, match=r'FlagEmbedding, which is not installed; pip install "dmqr\[flag\]"'):
-        opened(model)
+        opened(gemma)
 
 
 @pytest.mark.slow
-def test_identity(model: str) -> None:
-    block = {"kind": "cross_encoder", "model": model, "max_length": 64}
+def test_identity(gemma: str) -> None:
+    block = {"kind": "cross_encoder", "model": gemma, "max_length": 64}
     plain = reranker_identity(RerankSettings(**block))
     assert set(plain) == {"kind", "model", "max_length", "dtype"}
     assert plain == json.loads(json.dumps(plain))
