@@ -2,12 +2,13 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,11 @@ from cluster.run import lease
 from cluster.run.lease import STALE_SECONDS, Lease, check_free, holder, lease_durations
 from cluster.storage import Storage
 from tests.support.cluster.clock import Clock
+from tests.support.waits import PATIENCE, until
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 300.0  # seconds, of a test with a busy machine
 ACQUIRE = """
-import os, sys, time
+import os, signal, sys
 from cluster.run.lease import Lease
 from cluster.storage import open_storage
 Lease.acquire(open_storage(sys.argv[1]))
@@ -40,15 +41,6 @@ def held(storage: Storage) -> Iterator[Lease]:
         mine.release()
 
 
-def driver(storage: Storage, then: str) -> subprocess.Popen[str]:
-    """Another process that acquires the lease, says so, and does `then`."""
-    code = f"{ACQUIRE}print('held', flush=True)\n{then}"
-    process = subprocess.Popen([sys.executable, "-c", code, storage.root], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
 def body(storage: Storage, number: int) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(storage.get(f"lease/{number:06d}.json") or b"null")
     return found
@@ -61,15 +53,6 @@ def put_body(storage: Storage, number: int, **changes: Any) -> dict[str, Any]:
     values |= changes
     storage.put(f"lease/{number:06d}.json", json.dumps(values).encode())
     return values
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_a_second_driver_is_refused_and_told_who_holds_the_run(storage: Storage) -> None:
@@ -95,10 +78,10 @@ def test_a_released_run_is_free_at_once(storage: Storage) -> None:
     assert body(storage, 2)["released"]
 
 
-@pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
-def test_a_process_that_is_dead_on_this_machine_loses_the_run_at_once(storage: Storage, end: str) -> None:
-    gone = driver(storage, end)
-    gone.communicate()
+def test_a_process_that_is_dead_on_this_machine_loses_the_run_at_once(storage: Storage) -> None:
+    code = f"{ACQUIRE}os.kill(os.getpid(), signal.SIGKILL)"
+    killed = subprocess.run([sys.executable, "-c", code, storage.root], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
     assert not body(storage, 1)["released"]
     with held(storage) as mine:
         assert mine.number == 2
@@ -187,7 +170,7 @@ def test_the_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.02)
     with held(storage) as mine:
         first = body(storage, 1)["beat"]
-        assert until(lambda: body(storage, 1)["beat"] > first)
+        until(lambda: body(storage, 1)["beat"] > first)
         assert not mine.lost()
         assert not body(storage, 1)["released"]
 
@@ -198,7 +181,7 @@ def test_a_holder_that_was_taken_over_knows_it_and_leaves_the_run_alone(
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.02)
     with held(storage) as mine:
         theirs = put_body(storage, 2)
-        assert until(mine.lost)
+        until(mine.lost)
     assert body(storage, 2) == theirs
     with pytest.raises(ClusterError, match="process 4711 on far"):
         check_free(storage, theirs["beat"])
@@ -220,9 +203,9 @@ def test_the_heart_goes_on_after_a_write_that_failed(storage: Storage, monkeypat
 
     with held(storage):
         monkeypatch.setattr(storage, "put", away)
-        assert until(lambda: bool(failed))
+        until(lambda: failed)
         after = time.time()
-        assert until(lambda: body(storage, 1)["beat"] > after)
+        until(lambda: body(storage, 1)["beat"] > after)
 
 
 def test_the_holder_as_others_see_it(storage: Storage) -> None:
@@ -255,7 +238,7 @@ def test_a_store_that_hangs_loses_the_run_in_time_and_holds_up_nobody(
     free = threading.Event()
     monkeypatch.setattr(storage, "get", lambda key: free.wait(4 * PATIENCE))
     began = time.monotonic()
-    assert until(mine.lost)
+    until(mine.lost)
     assert not mine.taken_over()
     mine.release()
     assert time.monotonic() - began < 2 * PATIENCE

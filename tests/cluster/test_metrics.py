@@ -1,7 +1,6 @@
 """Metrics: the table, what the tracker counts of blocks however often they are done, and a recorded scrape."""
 
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from cluster.metrics.exporter import METRICS, RUN_LABELS, Exporter, TrackedMetri
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from tests.support.cluster.metric_names import exposed
+from tests.support.waits import until
 
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
 SCRAPE = Path(__file__).parent / "metrics_scrape.txt"  # of a run of the sample: tests/jobs/run/test_metrics_scraped.py
@@ -160,13 +160,8 @@ def test_the_gauges_follow_the_progress(monkeypatch: pytest.MonkeyPatch) -> None
         series("dmqr_queries_waiting", stage="rerank"): 0,
         series("dmqr_workers", stage="rewrite"): 1,
     }
-    end = time.monotonic() + 300
-    while {key: kept.gauges.get(key) for key in expected} != expected:
-        assert time.monotonic() < end, kept.gauges
-        time.sleep(0.01)
-    while not 0.3 < kept.gauges[series("dmqr_busy_share", stage="rewrite")] < 0.7:  # one of two workers
-        assert time.monotonic() < end, kept.gauges
-        time.sleep(0.01)
+    until(lambda: {key: kept.gauges.get(key) for key in expected} == expected)
+    until(lambda: 0.3 < kept.gauges[series("dmqr_busy_share", stage="rewrite")] < 0.7)  # one of two workers
     assert kept.gauges[series("dmqr_busy_share", stage="rerank")] == 0
     assert 0 <= kept.gauges[series("dmqr_seconds_since_progress")] < 600
 

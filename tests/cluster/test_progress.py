@@ -16,6 +16,7 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import reported_while_busy
 from cluster.run.snapshot import BlockTotals, block_totals
 from cluster.run.stage import Stage, shards_in_flight
+from tests.support.waits import until
 
 NOTHING = BlockTotals({}, {})
 
@@ -65,8 +66,7 @@ def test_who_waits_is_let_in_by_a_commit() -> None:
     time.sleep(0.05)
     assert answers == []
     tracker.mark_committed(0)
-    while not answers:
-        time.sleep(0.01)
+    until(lambda: answers)
     assert answers == [True]
     tracker.close()
     for thread in waiting:

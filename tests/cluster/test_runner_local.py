@@ -16,6 +16,7 @@ from cluster.run.meter import Meter
 from cluster.run.pool_sizes import Pool
 from cluster.run.runner_local import THREAD, LocalRunner
 from cluster.run.stage import BlockHalted, Stage, heartbeat, link
+from tests.support.waits import until
 
 PLACE = pa.schema([("shard", pa.int32())])
 ROWS = pa.schema(
@@ -112,16 +113,22 @@ def without(row: pa.Table, error: Exception) -> pa.Table:
     return pa.Table.from_pylist(values, row.schema)
 
 
-def stages(world: World, middle: type[Map] = Map) -> list[Stage]:
-    """A chain of a shape that the seed says."""
-    chance = random.Random(world.seed)
+def chain(world: World, *middle: tuple[type[Map], Pool | None, int]) -> list[Stage]:
+    """The stages grow, map0, ..., give; of each in the middle, what works, its pool and its blocks at a time."""
     found = [Stage("grow", Grow, {"world": world, "name": "grow"})]
-    for number in range(chance.randint(1, 4)):
-        name, pool = f"map{number}", chance.choice([None, POOL, POOL])
-        blocks = chance.choice([1, 1, 2, 3]) if pool else 1
-        of = middle if number == 0 else Map
-        found.append(Stage(name, of, {"world": world, "name": name}, pool=pool, concurrent_blocks=blocks, fallback=without))
+    for number, (of, pool, blocks) in enumerate(middle):
+        own = {"world": world, "name": f"map{number}"}
+        found.append(Stage(f"map{number}", of, own, pool=pool, concurrent_blocks=blocks, fallback=without))
     return link([*found, Stage("give", Give, {"world": world, "name": "give"})], PLACE)
+
+
+def stages(world: World, first: type[Map] = Map) -> list[Stage]:
+    """A chain of a shape that the seed says."""
+    chance, middle = random.Random(world.seed), []
+    for number in range(chance.randint(1, 4)):
+        pool = chance.choice([None, POOL, POOL])
+        middle.append((Map if number else first, pool, chance.choice([1, 1, 2, 3]) if pool else 1))
+    return chain(world, *middle)
 
 
 def places(shards: int) -> list[pa.Table]:
@@ -173,16 +180,13 @@ def test_stages_work_side_by_side() -> None:
             return super().__call__(table)
 
     world = World(0, delay=0.0, faults=False)
-    chain = [Stage("grow", Grow, {"world": world, "name": "grow"})]
-    chain += [Stage(f"map{n}", Meets, {"world": world, "name": f"map{n}"}, pool=POOL) for n in range(3)]
-    runner = LocalRunner(link([*chain, Stage("give", Give, {"world": world, "name": "give"})], PLACE), start=1)
+    runner = LocalRunner(chain(world, *[(Meets, POOL, 1)] * 3), start=1)
     assert [row["shard"] for row in committing(runner, 3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_exception_ends_the_run_and_what_has_come_before_is_right(seed: int) -> None:
-    chain = [stage.name for stage in stages(World(seed))]
-    broken = random.Random(seed).choice([name for name in chain if not name.startswith("map")]), 4
+    broken = random.Random(seed).choice(["grow", "give"]), 4
     world = World(seed, broken)
     found: list[dict[str, Any]] = []
     with pytest.raises(MemoryError, match=f"^{broken[0]} 4$"):
@@ -203,14 +207,9 @@ def test_a_failed_run_does_not_wait_for_a_long_call_that_sends_heartbeats() -> N
             return super().__call__(table)
 
     world = World(1, ("give", 0), delay=0.0, faults=False)
-    chain = [
-        Stage("grow", Grow, {"world": world, "name": "grow"}),
-        Stage("map0", Long, {"world": world, "name": "map0"}, pool=POOL),
-    ]
-    runner = LocalRunner(link([*chain, Stage("give", Give, {"world": world, "name": "give"})], PLACE), start=1)
     began = time.monotonic()
     with pytest.raises(MemoryError):
-        list(committing(runner, 4))
+        list(committing(LocalRunner(chain(world, (Long, POOL, 1)), start=1), 4))
     assert time.monotonic() - began < 150
     assert not working()
     assert sorted(world.closed) == ["give", "grow", "map0"]
@@ -243,10 +242,7 @@ def test_a_caller_that_takes_no_more_leaves_no_thread() -> None:
     next(rows)
     rows.close()
     del rows
-    end = time.monotonic() + 60
-    while working() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not working()
+    until(lambda: not working())
     assert sorted(world.closed) == sorted(world.built)
 
 
@@ -261,9 +257,7 @@ def test_a_run_that_is_dropped_begins_nothing_more() -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    end = time.monotonic() + 60
-    while len(found) < 2 and time.monotonic() < end:
-        time.sleep(0.001)
+    until(lambda: len(found) >= 2)
     runner.drop()
     thread.join(60)
     assert 2 <= len(found) < 200
@@ -283,15 +277,10 @@ def test_after_a_failure_no_worker_is_built_and_one_that_is_late_is_closed(monke
             super().__init__(world, name)
 
     world = World(8, ("grow", 0), delay=0.0, faults=False)
-    chain = [Stage("grow", Grow, {"world": world, "name": "grow"})]
-    chain += [Stage(f"map{n}", Slow, {"world": world, "name": f"map{n}"}, pool=POOL) for n in range(2)]
-    runner = LocalRunner(link([*chain, Stage("give", Give, {"world": world, "name": "give"})], PLACE), start=1)
     with pytest.raises(MemoryError):
-        list(committing(runner, 2))
+        list(committing(LocalRunner(chain(world, *[(Slow, POOL, 1)] * 2), start=1), 2))
     go_on.set()
-    end = time.monotonic() + 60
-    while working() and time.monotonic() < end:
-        time.sleep(0.001)
+    until(lambda: not working())
     assert world.built == ["grow", "map0"]
     assert world.closed == ["map0"]
 

@@ -1,7 +1,7 @@
 """Both runners: blocks under way, deaths of workers and of nodes, a closed gate; and the same in one process."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
 from tests.support.cluster import few_stages
 from tests.support.cluster.few_stages import EACH, begin, places, stages
+from tests.support.waits import until
 
 SHARDS = 4
 
@@ -37,13 +38,8 @@ def ray_session() -> Iterator[None]:
         session.close()
 
 
-def wait_for(runner: Runner, true_of: Callable[[dict[str, StageProgress]], bool]) -> dict[str, StageProgress]:
-    """The progress when that is so, which is to be soon."""
-    end = time.monotonic() + 400
-    while not (pages := runner.tracker.progress().stages) or not true_of(pages):
-        assert time.monotonic() < end, pages
-        time.sleep(0.05)
-    return pages
+def pages(runner: Runner) -> dict[str, StageProgress]:
+    return runner.tracker.progress().stages
 
 
 @pytest.mark.slow
@@ -66,7 +62,7 @@ def test_a_worker_that_is_started_again_is_not_granted_the_money_of_the_one_befo
 def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner, 40)
-    wait_for(runner, lambda pages: pages["slow"].in_flight > 0)
+    until(lambda: pages(runner) and pages(runner)["slow"].in_flight > 0)
     runner.tracker.close()
     (tmp_path / "gate").touch()
     reader.join(400)
@@ -78,14 +74,14 @@ def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path)
 def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
     runner = LocalRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner, SHARDS)
-    pages = wait_for(runner, lambda pages: pages["slow"].done > 0 and pages["slow"].waiting > 0)
-    assert pages["grow"][:3] == (2 * EACH, 0, 0)
-    assert pages["slow"][:3] == (EACH // 4, EACH - EACH // 4, EACH)
+    until(lambda: pages(runner)["slow"].done > 0 and pages(runner)["slow"].waiting > 0)
+    assert pages(runner)["grow"][:3] == (2 * EACH, 0, 0)
+    assert pages(runner)["slow"][:3] == (EACH // 4, EACH - EACH // 4, EACH)
     assert runner.tracker.in_flight() == 2  # no third shard before a commit
     (tmp_path / "gate").touch()
     for shard in range(SHARDS):
         there = min(SHARDS, shard + 2)
-        wait_for(runner, lambda _, there=there: len(found) == there)
+        until(lambda there=there: len(found) == there)  # type: ignore[misc]
         assert there == SHARDS or not (tmp_path / "closed").exists()
         runner.tracker.mark_committed(shard)
     reader.join(400)
@@ -115,23 +111,16 @@ def nodes() -> Iterator[Any]:
         cluster.shutdown()
 
 
-def until(true: Any, seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @pytest.mark.slow
 def test_a_pool_grows_onto_a_node_that_joins(nodes: Any, tmp_path: Path) -> None:
     session = Session(nodes.address, {"slow": PoolRequest(workers=(1, 3), cpus=1)})
     assert session.pools["slow"] == Pool(1, 1, 0, most=3)
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 9, committing=True)
-    until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].in_flight > 0)
-    assert runner.tracker.progress().stages["slow"].ready_workers == 1
+    until(lambda: pages(runner) and pages(runner)["slow"].in_flight > 0)
+    assert pages(runner)["slow"].ready_workers == 1
     nodes.add_node(num_cpus=2)
-    until(lambda: runner.tracker.progress().stages["slow"].ready_workers == 3)
+    until(lambda: pages(runner)["slow"].ready_workers == 3)
     (tmp_path / "gate").touch()
     reader.join(180)
     assert sorted(found) == list(range(9))
@@ -144,7 +133,7 @@ def test_a_worker_whose_node_dies_comes_back_elsewhere(nodes: Any, tmp_path: Pat
     session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 8, committing=True)
-    until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].ready_workers == 2)
+    until(lambda: pages(runner) and pages(runner)["slow"].ready_workers == 2)
     nodes.add_node(num_cpus=1)
     nodes.remove_node(lost)
     until(lambda: len(list(tmp_path.glob("worker-*"))) >= 3)  # one more was built

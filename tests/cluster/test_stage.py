@@ -13,11 +13,11 @@ from cluster.run.meter import Meter
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, bear, heartbeat, reporting_to
 from tests.support.cluster.clock import Clock
+from tests.support.waits import PATIENCE
 
 IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])
 OUT = IN.append(pa.field("double", pa.int64()))
 SLOW = 0.05
-PATIENCE = 300.0  # seconds, of a test with a busy machine
 
 
 class Double:

@@ -17,6 +17,7 @@ from cluster.errors import ClusterError
 from cluster.storage import Storage, check_writable, open_storage
 from cluster.storage.prefetch import begin, prefetch
 from cluster.storage.whole_file import written
+from tests.support.waits import until
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -319,8 +320,7 @@ def test_values_come_in_order_and_no_more_are_begun_than_asked() -> None:
 
     values = prefetch(double, range(10), 3)
     assert next(values) == 0
-    while len(begun) < 3:
-        time.sleep(0.01)
+    until(lambda: len(begun) == 3)
     time.sleep(0.1)
     assert len(begun) == 3
     assert list(values) == [2 * n for n in range(1, 10)]

@@ -21,12 +21,12 @@ from retrievers.served.server import TextRefused
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.proxy import Fault, Proxy, Request
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 DOCUMENTS = [create_action(f"d{number:04d}", {"text": "sea"}) for number in range(1200)]
 IDS = [document["_id"] for document in DOCUMENTS]
 Serve = Callable[..., Proxy]
-PATIENCE = 300.0  # seconds, of a test with a busy machine
 
 
 def connected(in_flight: int = 2, **block: Any) -> Connection:
