@@ -13,7 +13,7 @@ from cluster.errors import ClusterError
 from cluster.storage import copies
 from cluster.storage.copies import copied, work_folder
 from cluster.storage.s3 import S3Storage
-from tests.support.cluster.s3_proxy import proxied
+from tests.support.cluster.s3_proxy import Proxy
 from tests.support.cluster.s3_server import S3Server
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,18 @@ def store(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3St
     return storage
 
 
+def python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 def child(storage: S3Storage, version: str, code: str = COPY) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", code, storage.root, version], cwd=ROOT, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+    return python(code, storage.root, version)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 def folders(storage: S3Storage) -> list[str]:
@@ -54,19 +63,16 @@ def test_what_lies_there_is_copied_under_its_keys(store: S3Storage) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_and_threads_share_one_copy(store: S3Storage, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    with proxied(s3) as (proxy, address):
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        others = [child(store, "1") for _ in range(3)]
-        entries = list(store.list("data"))
-        with ThreadPoolExecutor(4) as pool:
-            mine = set(pool.map(lambda _: str(copied(store, entries, "1")), range(4)))
-        said = {other.stdout.readline().strip() for other in others if other.stdout}
-        assert said == mine, "they hold the copy at the same time"
-        for other in others:
-            other.communicate("", timeout=300)
-        fetched = [path for method, path in proxy.requests if method == "GET" and "/data/" in path]
-        assert len(fetched) == 2
+def test_several_processes_and_threads_share_one_copy(store: S3Storage, proxy: Proxy) -> None:
+    others = [child(store, "1") for _ in range(3)]
+    entries = list(store.list("data"))
+    with ThreadPoolExecutor(4) as pool:
+        mine = set(pool.map(lambda _: str(copied(store, entries, "1")), range(4)))
+    said = {line(other) for other in others}
+    assert said == mine, "they hold the copy at the same time"
+    for other in others:
+        other.communicate("", timeout=300)
+    assert len([path for method, path in proxy.requests if method == "GET" and "/data/" in path]) == 2
 
 
 def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> None:
@@ -85,8 +91,7 @@ def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> No
 @pytest.mark.slow
 def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     holder = child(store, "1")
-    assert holder.stdout is not None
-    old = Path(holder.stdout.readline().strip())
+    old = Path(line(holder))
     copied(store, list(store.list("data")), "2")
     assert old.is_dir(), "somebody still uses it"
     holder.communicate("", timeout=300)
@@ -124,9 +129,8 @@ with work_folder() as folder:
 @pytest.mark.slow
 def test_work_that_was_killed_is_swept_and_work_under_way_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(copies.FOLDER, str(tmp_path))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    both = [subprocess.Popen([sys.executable, "-c", WORK], cwd=ROOT, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    dead, alive = (Path(one.stdout.readline().strip()) for one in both)
+    both = [python(WORK) for _ in range(2)]
+    dead, alive = (Path(line(one)) for one in both)
     os.kill(both[0].pid, signal.SIGKILL)
     both[0].wait()
     assert (dead / "corpus").exists()

@@ -20,27 +20,6 @@ from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
 from tests.support.cluster.s3_server import S3Server, connect
 
 
-@pytest.fixture(scope="module")
-def one_proxy(s3_there: S3Server) -> Iterator[tuple[Proxy, str]]:
-    """A proxy, and its address: a client for another takes a tenth of a second."""
-    with proxied(s3_there) as found:
-        yield found
-
-
-@pytest.fixture
-def proxy(one_proxy: tuple[Proxy, str], s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Proxy:
-    """The environment names the proxy in place of the server; waits are short."""
-    proxy, address = one_proxy
-    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-    proxy.faults = []
-    proxy.requests.clear()
-    proxy.did.clear()
-    for known in ("_unavailable", "_answered"):
-        monkeypatch.setattr(s3_client, known, set())
-    return proxy
-
-
 @pytest.fixture
 def store(proxy: Proxy) -> S3Storage:
     storage = S3Storage(proxy.server.fresh())
@@ -89,8 +68,7 @@ def test_of_many_whose_answers_are_lost_exactly_one_has_won(store: S3Storage, pr
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_client, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.1)
-    for known in ("_unavailable", "_answered"):
-        monkeypatch.setattr(s3_client, known, set())
+    monkeypatch.setattr(s3_client, "_answered", set())
 
 
 @pytest.fixture

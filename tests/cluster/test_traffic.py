@@ -15,17 +15,8 @@ from cluster.storage.copies import cache_folder
 from cluster.storage.s3 import PART, S3Storage
 from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
 from cluster.storage.traffic import add_traffic, take_traffic
-from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
+from tests.support.cluster.s3_proxy import Fault, Proxy
 from tests.support.cluster.s3_server import S3Server
-
-
-@pytest.fixture
-def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
-    with proxied(s3) as (proxy, address):
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        take_traffic()
-        yield proxy
 
 
 @pytest.fixture
