@@ -10,12 +10,12 @@ import pytest
 from cluster.errors import ClusterError
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_local import LocalRunner
-from cluster.run.runner_ray import RayRunner
+from cluster.run.runner_ray import RayRunner, node_alive, tracker_options
 from cluster.run.session import Session
 from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
 from tests.support.cluster import few_stages
-from tests.support.cluster.few_stages import EACH, begin, places, stages
+from tests.support.cluster.few_stages import EACH, POISON, begin, places, stages
 from tests.support.waits import until
 
 SHARDS = 4
@@ -69,6 +69,38 @@ def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path)
     assert not reader.is_alive()
     assert 0 < len(found) <= 3
     assert runner.tracker.in_flight() == len(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fallback", [few_stages.left_out, None])
+def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Path, fallback: Any) -> None:
+    own = {"folder": str(tmp_path)}
+    poisoned = Stage("poisoned", few_stages.Poisoned, own, pool=POOL, concurrent_blocks=4, fallback=fallback)
+    runner = RayRunner(few_stages.chain(poisoned), start=1)
+    found: dict[int, list[str]] = {}
+
+    def run() -> None:
+        for row in runner.run(places(SHARDS)):
+            found[row["shard"]] = row["left_out"]
+            runner.tracker.mark_committed(row["shard"])
+
+    if fallback is None:
+        with pytest.raises(Exception, match=f"workers died .* under query {POISON} of shard 2 alone"):
+            run()
+    else:
+        run()
+        assert found == {0: [], 1: [], 2: [POISON], 3: []}
+    assert 1 + poisoned.retries <= len(list(tmp_path.glob("died-*"))) <= 2 + poisoned.retries
+
+
+@pytest.mark.slow
+def test_the_tracker_lives_on_the_drivers_node(ray_session: None) -> None:
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    where = tracker_options(node)["scheduling_strategy"]
+    assert (where.node_id, where.soft) == (node, False)
+    assert node_alive(node)
 
 
 def test_the_same_stages_in_one_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Three stages of a few lines, for the tests of the runners: make rows, work slowly, fold the rows; and a worker of tables."""
+"""Stages of a few lines, for the tests of the runners: make rows, work slowly or die, fold the rows; and a worker of tables."""
 
 import os
 import threading
@@ -13,8 +13,10 @@ from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, heartbeat, link, reserver
 
 PLACE = pa.schema([("shard", pa.int32())])
-ROWS = pa.schema([("shard", pa.int32()), ("costs", COSTS)])
+ROWS = pa.schema([("shard", pa.int32()), ("costs", COSTS), ("query_id", pa.string())])
+SEEN = pa.schema([("seen", pa.int32())])
 EACH = 8
+POISON = "2-5"  # the query that kills
 
 
 class Grow:
@@ -23,16 +25,16 @@ class Grow:
     NEEDS, GIVES = ("shard",), ROWS
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        columns = [pa.repeat(table.column("shard")[0], EACH), pa.array([[]] * EACH, COSTS)]
-        return pa.Table.from_arrays(columns, schema=ROWS)
+        shard = table.column("shard")[0].as_py()
+        return pa.table([[shard] * EACH, [[]] * EACH, [f"{shard}-{row}" for row in range(EACH)]], schema=ROWS)
 
 
 class Slow:
     """Reserves $4; dies as often as the folder says; reports that a quarter (of shard 0) or half is done; waits for `gate`."""
 
-    NEEDS, ADDS = ("costs",), pa.schema([("seen", pa.int32())])
+    NEEDS, ADDS = ("costs",), SEEN
 
-    def __init__(self, folder: str, deaths: int = 1) -> None:
+    def __init__(self, folder: str, deaths: int) -> None:
         self._folder, self._deaths = Path(folder), deaths
         (self._folder / f"worker-{os.getpid()}").write_text(str(reserver()(0.0, 4.0)))
 
@@ -55,30 +57,48 @@ class Slow:
         (self._folder / "closed").touch()
 
 
-class Fold:
-    """Rows -> one row."""
+class Poisoned:
+    """Dies under one query."""
 
-    NEEDS, GIVES = ("seen",), PLACE
+    NEEDS, ADDS = ("query_id",), SEEN
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return table.select(["shard"]).slice(0, 1)
+        if POISON in table.column("query_id").to_pylist():
+            (self._folder / f"died-{os.getpid()}").touch()
+            os._exit(1)
+        return table.append_column(SEEN.field(0), table.column("shard"))
+
+
+def left_out(table: pa.Table, error: Exception) -> pa.Table:
+    """The fallback of queries under which a worker died."""
+    assert "died under this query alone" in str(error)
+    return table.append_column(SEEN.field(0), pa.nulls(table.num_rows, pa.int32()))
+
+
+class Fold:
+    """Rows -> one row, with the queries that were left out."""
+
+    NEEDS, GIVES = ("seen",), pa.schema([("shard", pa.int32()), ("left_out", pa.list_(pa.string()))])
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        without = [row["query_id"] for row in table.to_pylist() if row["seen"] is None]
+        return pa.table([[table.column("shard")[0].as_py()], [without]], schema=self.GIVES)
 
 
 def odd(_: pa.Table, table: pa.Table) -> dict[str, int]:
     return {"odd": sum(shard % 2 for shard in table.column("shard").to_pylist())}
 
 
-def stages(folder: Path, pool: Pool, deaths: int = 0, blocks: int = 1, retries: int = 3) -> list[Stage]:
+def stages(folder: Path, pool: Pool, deaths: int = 0, retries: int = 3) -> list[Stage]:
     """The three, linked; the slow one has the pool."""
-    slow = {"folder": str(folder), "deaths": deaths}
-    return link(
-        [
-            Stage("grow", Grow, {}),
-            Stage("slow", Slow, slow, pool=pool, concurrent_blocks=blocks, counts=odd, retries=retries),
-            Stage("fold", Fold, {}),
-        ],
-        PLACE,
-    )
+    return chain(Stage("slow", Slow, {"folder": str(folder), "deaths": deaths}, pool=pool, counts=odd, retries=retries))
+
+
+def chain(middle: Stage) -> list[Stage]:
+    return link([Stage("grow", Grow, {}), middle, Stage("fold", Fold, {})], PLACE)
 
 
 def places(shards: int) -> list[pa.Table]:
