@@ -32,31 +32,7 @@ def own(gpus: float = 0) -> Nodes:
     return machine(needed + TASK_CPUS, gpus)
 
 
-# ---------------------------------------------------------------- one machine
-
-
-@pytest.mark.parametrize(
-    ("requests", "there", "pools"),
-    [
-        (REQUESTS, own(), {"rewrite": Pool(1, 1, 0.0), "retrieve": Pool(1, CORES, 0.0), "rerank": Pool(1, CORES, 0.0)}),
-        (  # what the config says is taken
-            {"rewrite": PoolRequest(workers=3, cpus=0.5), "retrieve": PoolRequest(workers=2, cpus=2, gpus=0, can_use_gpu=True)},
-            machine(16, 4), {"rewrite": Pool(3, 0.5, 0.0), "retrieve": Pool(2, 2, 0)},
-        ),
-        ({}, machine(TASK_CPUS), {}),
-        (  # accelerators for all workers of a pool, or none
-            {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(workers=3, cpus=1, can_use_gpu=True)},
-            machine(CORES + 3 + TASK_CPUS, 2), {"retrieve": Pool(1, 1, 1.0), "rerank": Pool(3, 1, 0.0)},
-        ),
-        (  # those that the config names leave fewer for the others
-            {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(gpus=0.5, workers=2, cpus=1, can_use_gpu=True)},
-            machine(CORES + 2 + TASK_CPUS, 1), {"retrieve": Pool(1, CORES, 0.0), "rerank": Pool(2, 1, 0.5)},
-        ),
-    ],
-)  # fmt: skip
-def test_pools_of_one_machine(requests: dict[str, PoolRequest], there: Nodes, pools: dict[str, Pool]) -> None:
-    sized = size_pools(requests, there, local=True)
-    assert (sized, list(sized)) == (pools, list(requests))
+# ---------------------------------------------------------------- sizes
 
 
 VLLM = {
@@ -64,6 +40,47 @@ VLLM = {
     "retrieve": PoolRequest(can_use_gpu=True),
     "rerank": PoolRequest(can_use_gpu=True),
 }
+
+
+@pytest.mark.parametrize(
+    ("local", "requests", "there", "pools"),
+    [
+        (True, REQUESTS, own(), {"rewrite": Pool(1, 1, 0.0), "retrieve": Pool(1, CORES, 0.0), "rerank": Pool(1, CORES, 0.0)}),
+        (  # what the config says is taken
+            True,
+            {"rewrite": PoolRequest(workers=3, cpus=0.5), "retrieve": PoolRequest(workers=2, cpus=2, gpus=0, can_use_gpu=True)},
+            machine(16, 4), {"rewrite": Pool(3, 0.5, 0.0), "retrieve": Pool(2, 2, 0)},
+        ),
+        (True, {}, machine(TASK_CPUS), {}),
+        (  # accelerators for all workers of a pool, or none
+            True,
+            {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(workers=3, cpus=1, can_use_gpu=True)},
+            machine(CORES + 3 + TASK_CPUS, 2), {"retrieve": Pool(1, 1, 1.0), "rerank": Pool(3, 1, 0.0)},
+        ),
+        (  # those that the config names leave fewer for the others
+            True,
+            {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(gpus=0.5, workers=2, cpus=1, can_use_gpu=True)},
+            machine(CORES + 2 + TASK_CPUS, 1), {"retrieve": Pool(1, CORES, 0.0), "rerank": Pool(2, 1, 0.5)},
+        ),
+        (  # a pool that grows does not fill what is left
+            True, {"rewrite": PoolRequest(workers=(1, 4), gpus=1, can_use_gpu=True, takes_spare_gpus=True)}, machine(100, 8),
+            {"rewrite": Pool(1, 1, 1, 4)},
+        ),
+        (  # it begins with the least, and is fitted by it: there is no room for nine
+            False, {"rewrite": PoolRequest(workers=(1, 9), cpus=2), "retrieve": PoolRequest(workers=2, cpus=1)},
+            machine(2 + 2 + TASK_CPUS), {"rewrite": Pool(1, 2, 0.0, 9), "retrieve": Pool(2, 1, 0.0, None)},
+        ),
+        (  # on a cluster each node has a worker of each stage
+            False, REQUESTS, cluster(4, 17),
+            {"rewrite": Pool(4, 1, 0.0), "retrieve": Pool(4, 7, 0.0), "rerank": Pool(4, 7, 0.0)},
+        ),
+    ],
+)  # fmt: skip
+def test_pools_are_fitted_to_what_is_there(
+    local: bool, requests: dict[str, PoolRequest], there: Nodes, pools: dict[str, Pool]
+) -> None:
+    sized = size_pools(requests, there, local=local)
+    assert (sized, list(sized)) == (pools, list(requests))
 
 
 @pytest.mark.parametrize(
@@ -76,14 +93,6 @@ def test_engines_come_before_the_others_and_take_what_these_leave(
     pools = size_pools(VLLM, machine(100, gpus), local=True)
     assert pools["rewrite"] == Pool(engines, 1, 1)
     assert (pools["retrieve"].gpus, pools["rerank"].gpus) == (retrieve, rerank)
-
-
-# ---------------------------------------------------------------- a cluster
-
-
-def test_on_a_cluster_each_node_has_a_worker_of_each_stage() -> None:
-    pools = size_pools(REQUESTS, cluster(4, 17), local=False)
-    assert pools == {"rewrite": Pool(4, 1, 0.0), "retrieve": Pool(4, 7, 0.0), "rerank": Pool(4, 7, 0.0)}
 
 
 @pytest.mark.parametrize("cpus", [3, 4, 5, 6, 8, 9, 64, 65])
@@ -176,24 +185,10 @@ def test_what_fits_just_is_taken(requests: dict[str, PoolRequest], there: Nodes,
     assert size_pools(requests, there, local=False, added=added)
 
 
-# ---------------------------------------------------------------- pools that grow
-
-
-def test_a_pool_that_grows_begins_with_the_least_and_is_fitted_by_it() -> None:
-    requests = {"rewrite": PoolRequest(workers=(1, 9), cpus=2), "retrieve": PoolRequest(workers=2, cpus=1)}
-    pools = size_pools(requests, machine(2 + 2 + TASK_CPUS), local=False)  # no room for nine: it grows where there is
-    assert pools == {"rewrite": Pool(1, 2, 0.0, 9), "retrieve": Pool(2, 1, 0.0, None)}
-
-
 def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
     from cluster.run.session import _logical_cpus
 
     assert _logical_cpus({"rewrite": PoolRequest(workers=(1, 3), cpus=2), "retrieve": PoolRequest(workers=1, cpus=1)}) == 7
-
-
-def test_a_pool_that_grows_does_not_fill_what_is_left() -> None:
-    requests = VLLM | {"rewrite": PoolRequest(workers=(1, 4), gpus=1, can_use_gpu=True, takes_spare_gpus=True)}
-    assert size_pools(requests, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 1, 4)
 
 
 # ---------------------------------------------------------------- without Ray
@@ -241,72 +236,58 @@ TRACE = 'Traceback (most recent call last):\n  File "python/ray/_raylet.pyx", li
 REFUSED = (
     f"Failed to connect to GCS. {TRACE}\nRPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: ..."
 )
+AWAY = "Failed to connect to Ray cluster at 10.0.0.1:6379"
+ELSE = "start one there (ray start --head), correct the address, or work in this process: --set cluster.address=none"
+AT = "the Ray at RAY_ADDRESS (10.0.0.1:6379) asks for a token, and"
+TOKEN = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster"
+
+
+def caused_by(words: str) -> ConnectionError:
+    """Ray's error, whose cause says more."""
+    error = ConnectionError(AWAY)
+    error.__cause__ = RuntimeError(words)
+    return error
 
 
 @pytest.mark.parametrize(
-    ("mode", "said", "line"),
+    ("address", "mode", "error", "line"),
     [
-        ("", REFUSED, "none is sent, as RAY_AUTH_MODE is not set"),
-        ("disabled", REFUSED, "none is sent, as RAY_AUTH_MODE is disabled"),
-        ("token", REFUSED, "refuses the one that is sent"),
-        ("token", "Token authentication is enabled but no authentication token was found. Ensure ...", "none is found here"),
+        (
+            "local", "", Exception("The current node timed out during startup."),
+            "Ray does not start on this machine: The current node timed out during startup; try again, or work in this "
+            "process: --set cluster.address=none",
+        ),
+        ("auto", "", ConnectionError(AWAY), f"no Ray answers at RAY_ADDRESS (10.0.0.1:6379): {AWAY}; {ELSE}"),
+        (
+            "auto", "", ConnectionError(f"Last connection error: {TRACE}\nray.exceptions.RpcError: no GCS answers."),
+            "no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Last connection error: ray.exceptions.RpcError: no GCS answers; "
+            + ELSE,
+        ),
+        ("auto", "", caused_by(REFUSED), f"{AT} none is sent, as RAY_AUTH_MODE is not set; {TOKEN}"),
+        ("auto", "disabled", caused_by(REFUSED), f"{AT} none is sent, as RAY_AUTH_MODE is disabled; {TOKEN}"),
+        ("auto", "token", caused_by(REFUSED), f"{AT} refuses the one that is sent; {TOKEN}"),
+        (
+            "auto", "token", caused_by("Token authentication is enabled but no authentication token was found. Ensure ..."),
+            f"{AT} none is found here; {TOKEN}",
+        ),
     ],
-)
-def test_a_ray_that_asks_for_a_token_is_told_with_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, mode: str, said: str, line: str
+)  # fmt: skip
+def test_a_ray_that_does_not_start_or_answer_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, address: str, mode: str, error: Exception, line: str
 ) -> None:
     """The words are those of Ray 2.60."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.2:6379") from RuntimeError(said)
+        raise error
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     monkeypatch.setattr("socket.create_connection", lambda *_: socket.socket())
     monkeypatch.setattr("ray.init", refuse)
     with pytest.raises(DmqrError) as refused:
-        open_session("auto", {})
-    assert str(refused.value) == (
-        f"cluster.address: the Ray at RAY_ADDRESS (10.0.0.1:6379) asks for a token, and {line}; set RAY_AUTH_MODE=token, and "
-        "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster"
-    )
-
-
-@pytest.mark.parametrize(
-    ("address", "error", "line", "code"),
-    [
-        (
-            "local", Exception("The current node timed out during startup."),
-            "cluster.address: Ray does not start on this machine: The current node timed out during startup; try again, or "
-            "work in this process: --set cluster.address=none", 1,
-        ),
-        (
-            "auto", ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"),
-            "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Failed to connect to Ray cluster at "
-            "10.0.0.1:6379; start one there (ray start --head), correct the address, or work in this process: "
-            "--set cluster.address=none", 2,
-        ),
-        (
-            "auto", ConnectionError(f"Last connection error: {TRACE}\nray.exceptions.RpcError: no GCS answers."),
-            "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Last connection error: ray.exceptions.RpcError: "
-            "no GCS answers; start one there (ray start --head), correct the address, or work in this process: "
-            "--set cluster.address=none", 2,
-        ),
-    ],
-)  # fmt: skip
-def test_a_ray_that_does_not_start_or_answer_is_told_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, address: str, error: Exception, line: str, code: int
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    monkeypatch.setattr("socket.create_connection", lambda *_: socket.socket())
-    monkeypatch.setattr("ray.init", refuse)
-    with pytest.raises(DmqrError) as refused:
         open_session(address, {})
-    assert (str(refused.value), refused.value.exit_code) == (line, code)
+    assert str(refused.value) == f"cluster.address: {line}"
+    assert refused.value.exit_code == (1 if address == "local" else 2)
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
