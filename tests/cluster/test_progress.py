@@ -51,7 +51,8 @@ def test_no_more_shards_than_the_limit_are_under_way(tracker: ProgressTracker) -
     assert tracker.admit(1, 0) is True
     assert tracker.admit(2, 0) is None
     assert tracker.in_flight() == 2
-    tracker.mark_committed(1)
+    for _ in range(2):  # told twice, it makes room once
+        tracker.mark_committed(1)
     assert tracker.admit(2, 0) is True
     assert tracker.admit(3, 0) is None
 
@@ -72,15 +73,6 @@ def test_who_waits_is_let_in_by_a_commit() -> None:
     for thread in waiting:
         thread.join(300)
     assert answers == [True, False]
-
-
-def test_a_commit_that_is_told_twice_makes_room_once(tracker: ProgressTracker) -> None:
-    for shard in (0, 1):
-        tracker.admit(shard, 0)
-    tracker.mark_committed(0)
-    tracker.mark_committed(0)
-    assert tracker.admit(2, 0) is True
-    assert tracker.admit(3, 0) is None
 
 
 def test_a_shard_is_followed_from_stage_to_stage(tracker: ProgressTracker) -> None:

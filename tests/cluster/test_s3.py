@@ -363,7 +363,7 @@ def test_folders_made_by_a_console_are_no_objects(s3: S3Server) -> None:
 @pytest.fixture
 def tls(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A load balancer that ends TLS before the server."""
-    certificate, context = own_certificate(tmp_path, "localhost", "DNS:localhost")
+    certificate, context = own_certificate(tmp_path)
     with Proxy(s3, context) as balancer:
         monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", balancer.url)

@@ -57,41 +57,31 @@ def test_the_next_passage_begins_with_a_word() -> None:
     assert spans("alpha beta gamma delta epsilon", 16, 7) == ["alpha beta gamma", "gamma delta", "delta epsilon"]
 
 
-@pytest.mark.slow
-def test_markdown_is_read_as_it_shows() -> None:
-    data = (
-        b"---\ndate: 1\n---\n# The *Tides*\n\nHigh [water](http://x.example)\nis early.\n\n- one\n- two\n\n"
-        b"| a | b |\n|---|---|\n| 1 | 2 |\n"
-    )
-    text = "The Tides\n\nHigh water is early.\n\none\ntwo\n\na b\n1 2"
-    assert read_document("a/b.md", data) == PlainDocument("The Tides", [Page(None, text)])
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (b"---\n\nThe first part.\n\n---\n\nThe second.", "The first part.\n\nThe second."),  # rules
-        (b"---\ntitle: T\n---", ""),
-        (b"<!-- lint: off -->\n\nOne.", "One."),
-    ],
+MARKDOWN = (
+    b"---\ndate: 1\n---\n# The *Tides*\n\nHigh [water](http://x.example)\nis early.\n\n- one\n- two\n\n"
+    b"| a | b |\n|---|---|\n| 1 | 2 |\n"
 )
-def test_markdown_loses_front_matter_and_comments_alone(data: bytes, text: str) -> None:
-    assert read_document("a.md", data).pages == [Page(None, text)]
+RULES = b"---\n\nThe first part.\n\n---\n\nThe second."
+HEAD = b"<html><head><title>Bread &amp; salt</title><style>p {}</style></head>"
+HIDING = b"<!DOCTYPE html><body><p>Light<!-- hidden order --></p><pre>a <!-- b -->c</pre><?php echo 1 ?></body>"
 
 
 @pytest.mark.filterwarnings("error")
-def test_what_html_does_not_show_is_no_text() -> None:
-    page = "<!DOCTYPE html><body><p>Light<!-- hidden order --></p><pre>a <!-- b -->c</pre><?php echo 1 ?></body>"
-    assert read_document("x.html", page.encode()).pages == [Page(None, "Light\n\na c")]
-    assert read_document("x.html", f'<?xml version="1.0"?>{page}'.encode()).pages == [Page(None, "Light\n\na c")]
-
-
-def test_html_is_read_as_it_shows() -> None:
-    head = "<html><head><title>Bread &amp; salt</title><style>p {}</style></head>"
-    page = head + "<body><p>A\n<b>b</b>old<br>loaf</p><script>x()</script>"
-    assert read_document("x.HTML", page.encode()) == PlainDocument("Bread & salt", [Page(None, "A bold\nloaf")])
-    latin = "<meta charset='iso-8859-1'><p>Käse</p>".encode("latin-1")
-    assert read_document("x.htm", latin).pages == [Page(None, "Käse")]
+@pytest.mark.parametrize(
+    ("name", "data", "title", "text"),
+    [
+        ("a/b.md", MARKDOWN, "The Tides", "The Tides\n\nHigh water is early.\n\none\ntwo\n\na b\n1 2"),
+        ("a.md", RULES, None, "The first part.\n\nThe second."),
+        ("a.md", b"---\ntitle: T\n---", None, ""),
+        ("a.md", b"<!-- lint: off -->\n\nOne.", None, "One."),
+        ("x.HTML", HEAD + b"<body><p>A\n<b>b</b>old<br>loaf</p><script>x()</script>", "Bread & salt", "A bold\nloaf"),
+        ("x.html", HIDING, None, "Light\n\na c"),
+        ("x.html", b'<?xml version="1.0"?>' + HIDING, None, "Light\n\na c"),
+        ("x.htm", "<meta charset='iso-8859-1'><p>Käse</p>".encode("latin-1"), None, "Käse"),
+    ],
+)
+def test_markdown_and_html_are_read_as_they_show(name: str, data: bytes, title: str | None, text: str) -> None:
+    assert read_document(name, data) == PlainDocument(title, [Page(None, text)])
 
 
 @pytest.mark.slow

@@ -43,8 +43,8 @@ class Wire:
     tls: of a server behind `https`, which closes the next `broken_handshakes` connections within the handshake.
     """
 
-    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
-        self._port, self._tls = port, tls
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._port, self._tls = 0, tls
         self.always: Said | None = None
         self.in_flight = self.most_in_flight = self.broken_handshakes = 0
         self._faults: dict[str, tuple[Said, float]] = {}

@@ -299,7 +299,7 @@ def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
-    certificate, context = own_certificate(tmp_path, "localhost", "DNS:localhost")
+    certificate, context = own_certificate(tmp_path)
     with FakeJobServer(tls=context) as server:
         unknown = typed(job, server.address, RAY_AUTH_MODE="disabled")
         assert unknown.returncode == 2

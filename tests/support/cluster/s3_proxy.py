@@ -52,7 +52,7 @@ class Proxy(Wire):
     """`faults` may be changed at any time; `requests` are all that came, as (method, path), `did` those that met a fault."""
 
     def __init__(self, server: S3Server, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(tls=tls)
+        super().__init__(tls)
         self.server = server
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []

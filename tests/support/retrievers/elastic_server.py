@@ -61,8 +61,8 @@ class Server:
                 return
             time.sleep(0.1)
 
-    def stop(self, kill: bool = True) -> None:
-        command = [sys.executable, str(self._serve), "stop", str(self._folder / "node"), *(["--kill"] if kill else [])]
+    def stop(self) -> None:
+        command = [sys.executable, str(self._serve), "stop", str(self._folder / "node"), "--kill"]
         subprocess.run(command, timeout=300, check=True)
 
     def as_administrator(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

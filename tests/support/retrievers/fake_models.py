@@ -37,15 +37,15 @@ class FakeModels(Wire):
 
     def __init__(
         self, form: str = "vllm", model: str = "tiny", *, embed: Embed | None = None, score: Score | None = None,
-        key: str | None = None, most: int = 32, info: Mapping[str, Any] | None = None, port: int = 0,
+        key: str | None = None, most: int = 32,
     ) -> None:  # fmt: skip
-        super().__init__(port)
+        super().__init__()
         self.form, self.model, self._embed, self._score, self._key, self._most = form, model, embed, score, key, most
         kind = {"embedding": {"pooling": "mean"}} if embed else {"reranker": {"id2label": {"0": "LABEL_0"}}}
         self.info: Body = {
             "model_id": model, "model_sha": "fca1", "model_dtype": "float32", "model_type": kind,
             "max_client_batch_size": most, "max_input_length": 256, "auto_truncate": True, "version": "1.8.3",
-        } | dict(info or {})  # fmt: skip
+        }  # fmt: skip
         self.card: Body = {
             "id": model, "object": "model", "created": 1, "owned_by": form, "root": "hub/tiny", "max_model_len": 256,
         }  # fmt: skip

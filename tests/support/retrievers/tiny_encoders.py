@@ -39,7 +39,7 @@ NETWORKS: dict[str, dict[str, Any]] = {  # model_type -> what its config needs b
 
 def make_encoder(
     folder: Path, kind: str, texts: Sequence[str], pooling: str | None = "mean", *, dense: Sequence[int] = (),
-    prompts: dict[str, str] | None = None, end: bool = False, left: bool = False, bare: bool = False, **config: Any,
+    prompts: dict[str, str] | None = None, end: bool = False, left: bool = False, bare: bool = False,
 ) -> Path:  # fmt: skip
     """Its files, in `folder`.
 
@@ -53,7 +53,6 @@ def make_encoder(
         end: Whether the tokenizer writes no start token and an end token, as those of decoders do.
         left: Whether it pads on the left.
         bare: Whether the weights are of the network for causal LMs.
-        **config: More of the network's config.
     """
     import torch
     from tokenizers import processors
@@ -69,7 +68,7 @@ def make_encoder(
         tokenizer.padding_side = "left"
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = COMMON | NETWORKS[kind] | config | {"vocab_size": len(tokenizer)}
+    sizes = COMMON | NETWORKS[kind] | {"vocab_size": len(tokenizer)}
     made = AutoConfig.for_model(kind, **sizes)
     (AutoModelForCausalLM if bare else AutoModel).from_config(made).save_pretrained(folder)
     if pooling is None:
