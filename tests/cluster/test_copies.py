@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from cluster.storage.copies import copied, work_folder
 from cluster.storage.s3 import S3Storage
 from tests.support.cluster.s3_proxy import Proxy
 from tests.support.cluster.s3_server import S3Server
+from tests.support.processes import check_killed, line, python
 
-ROOT = Path(__file__).parents[2]
 COPY = """
 import sys
 from cluster.storage.copies import copied
@@ -36,18 +35,8 @@ def store(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3St
     return storage
 
 
-def python(code: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def child(storage: S3Storage, version: str, code: str = COPY) -> subprocess.Popen[str]:
-    return python(code, storage.root, version)
-
-
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def child(storage: S3Storage, version: str) -> subprocess.Popen[str]:
+    return python(COPY, storage.root, version)
 
 
 def folders(storage: S3Storage) -> list[str]:
@@ -78,8 +67,7 @@ def test_several_processes_and_threads_share_one_copy(store: S3Storage, proxy: P
 def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> None:
     code = "import os, signal\nfrom cluster.storage.s3 import S3Storage as S\ntake = S.download\n"
     code += "def one(*all):\n    take(*all)\n    os.kill(os.getpid(), signal.SIGKILL)\nS.download = one\n"
-    killed = child(store, "1", code + COPY)
-    assert killed.wait(timeout=300) == -signal.SIGKILL
+    check_killed(code + COPY, store.root, "1")
     assert folders(store) == [".part"]
     assert copied(store, [], "1", there_only=True) is None
     here = copied(store, list(store.list("data")), "1")

@@ -2,16 +2,12 @@
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +17,15 @@ from cluster.run import lease
 from cluster.run.lease import STALE_SECONDS, Lease, check_free, holder, lease_durations
 from cluster.storage import Storage
 from tests.support.cluster.clock import Clock
+from tests.support.processes import check_killed
 from tests.support.waits import PATIENCE, until
 
-ROOT = Path(__file__).parent.parent.parent
-ACQUIRE = """
+DYING = """
 import os, signal, sys
 from cluster.run.lease import Lease
 from cluster.storage import open_storage
 Lease.acquire(open_storage(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -79,9 +76,7 @@ def test_a_released_run_is_free_at_once(storage: Storage) -> None:
 
 
 def test_a_process_that_is_dead_on_this_machine_loses_the_run_at_once(storage: Storage) -> None:
-    code = f"{ACQUIRE}os.kill(os.getpid(), signal.SIGKILL)"
-    killed = subprocess.run([sys.executable, "-c", code, storage.root], cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    check_killed(DYING, storage.root)
     assert not body(storage, 1)["released"]
     with held(storage) as mine:
         assert mine.number == 2

@@ -3,9 +3,6 @@
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +14,8 @@ from cluster.errors import ClusterError
 from cluster.storage import Storage, check_writable, open_storage
 from cluster.storage.prefetch import begin, prefetch
 from cluster.storage.whole_file import written
-from tests.support.waits import until
-
-ROOT = Path(__file__).parent.parent.parent
-
+from tests.support.processes import check_killed, line, python
+from tests.support.waits import PATIENCE, until
 
 HEAD = """
 import os, signal, sys
@@ -39,12 +34,6 @@ for n in range(1_000_000):
     storage.put("k", str(n % 10).encode() * 500_000)
     print(n, flush=True)
 """
-
-
-def child(code: str, *arguments: str) -> subprocess.Popen[str]:
-    """Python in another process, with `storage` open at the first argument."""
-    command = [sys.executable, "-c", HEAD + code, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def keys(storage: Storage, prefix: str = "") -> list[str]:
@@ -70,7 +59,7 @@ def test_of_many_threads_exactly_one_wins_and_its_content_is_whole(storage: Stor
 
 @pytest.mark.slow
 def test_of_several_processes_exactly_one_wins_each_key(storage: Storage) -> None:
-    racers = {name: child(RACE, storage.root, name) for name in "abc"}
+    racers = {name: python(HEAD + RACE, storage.root, name) for name in "abc"}
     for racer in racers.values():
         assert racer.stdin is not None
         racer.stdin.write("go\n")
@@ -98,7 +87,7 @@ def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(folder_stora
     storage = folder_storage
     Path(storage.root, "commits").mkdir(parents=True)  # else the first sync is that of its name
     code = f"{moment} = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('commits/000001.json', b'x' * 9)"
-    assert child(code, storage.root).wait(timeout=300) == -signal.SIGKILL
+    check_killed(HEAD + code, storage.root)
     assert storage.get("commits/000001.json") is None
     left = keys(storage, "commits")
     assert len(left) == 1, "the test has not killed in the middle"
@@ -110,7 +99,7 @@ def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(folder_stora
 def test_a_kill_after_the_link_leaves_the_whole_file(folder_storage: Storage) -> None:
     storage = folder_storage
     code = "Path.unlink = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('k.json', b'x' * 100_000)"
-    assert child(code, storage.root).wait(timeout=300) == -signal.SIGKILL
+    check_killed(HEAD + code, storage.root)
     assert storage.get("k.json") == b"x" * 100_000
     assert not storage.put_if_absent("k.json", b"other")
 
@@ -141,9 +130,8 @@ def test_a_put_killed_at_any_moment_leaves_a_whole_object(storage: Storage) -> N
     storage.put("k", b"0" * 500_000)
     chance = random.Random(7)
     for _ in range(3):
-        writer = child(WRITE, storage.root)
-        assert writer.stdout is not None
-        writer.stdout.readline()
+        writer = python(HEAD + WRITE, storage.root)
+        line(writer)
         time.sleep(chance.uniform(0.01, 0.1))
         writer.kill()
         writer.communicate()
@@ -327,4 +315,4 @@ def test_what_a_call_raises_is_raised_where_its_value_is_asked_for() -> None:
 
 def test_a_process_ends_while_calls_are_under_way() -> None:
     code = "import time\nfrom cluster.storage.prefetch import begin\nbegin(time.sleep, 3600)\n"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=300, check=False).returncode == 0
+    assert python(code).wait(PATIENCE) == 0

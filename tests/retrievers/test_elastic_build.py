@@ -1,9 +1,5 @@
 """Building an index in Elasticsearch: alias, resuming, what is never made twice, what is turned away."""
 
-import signal
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +14,7 @@ from retrievers.corpora.builds import BuildInputs, Built
 from retrievers.elastic import bulk
 from retrievers.elastic.build import ElasticBuild, build_elastic_index, elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
+from tests.support.processes import check_killed
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.proxy import Proxy, Request
@@ -197,8 +194,7 @@ def test_a_killed_build_goes_on(
         (fields,) = elastic_build.elastic_indexes({{"r": ElasticSettings(**{wanted!r})}}).values()
         elastic_build.build_elastic_index(fields, BuildInputs([{str(corpus)!r}]))
     """
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, cwd=Path(__file__).parents[2])
-    assert killed.returncode == -signal.SIGKILL
+    check_killed(script)
     with pytest.raises(RetrieverError, match="there is none; build it with"):
         open_retriever("bm25", typed(wanted))
     (unfinished,) = generations(alias)

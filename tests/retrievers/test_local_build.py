@@ -3,10 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +15,7 @@ from cluster.errors import RetrieverError
 from retrievers.local.build import OF_THE_CORPUS, build_local_index, local_indexes
 from retrievers.local.index import INDEX, LocalDocuments
 from retrievers.retriever import SearchText, open_retriever
+from tests.support.processes import check_killed
 from tests.support.retrievers.blocks import index_fields, typed
 
 SEA = [SearchText("sea")]
@@ -85,8 +82,7 @@ def test_a_killed_build_leaves_the_old_index_or_none(
             progress=lambda what, done, total: die() if what == {moment!r} else None
         )
     """
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, cwd=Path(__file__).parents[2])
-    assert killed.returncode == -signal.SIGKILL
+    check_killed(script)
     if there:
         assert open_retriever("bm25", typed(block(index))).search(SEA, 5).doc_ids.to_pylist() == ["z"]
     else:

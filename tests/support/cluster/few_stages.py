@@ -88,13 +88,9 @@ class Fold:
         return pa.table([[table.column("shard")[0].as_py()], [without]], schema=self.GIVES)
 
 
-def odd(_: pa.Table, table: pa.Table) -> dict[str, int]:
-    return {"odd": sum(shard % 2 for shard in table.column("shard").to_pylist())}
-
-
 def stages(folder: Path, pool: Pool, deaths: int = 0, retries: int = 3) -> list[Stage]:
     """The three, linked; the slow one has the pool."""
-    return chain(Stage("slow", Slow, {"folder": str(folder), "deaths": deaths}, pool=pool, counts=odd, retries=retries))
+    return chain(Stage("slow", Slow, {"folder": str(folder), "deaths": deaths}, pool=pool, retries=retries))
 
 
 def chain(middle: Stage) -> list[Stage]:
