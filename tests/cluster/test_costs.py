@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cluster.costs import (
@@ -55,6 +55,7 @@ def flat(rows: list[list[dict[str, Any]]]) -> pa.StructArray:
 
 
 @given(ROWS, SECONDS, st.sampled_from([0.0, 0.5, 1.0, 4.0]), st.integers(1, 9))
+@example([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]], 8.0, 2.0, 1)
 def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
     rows: list[list[dict[str, Any]]], seconds: float, devices: float, start: int
 ) -> None:
@@ -64,9 +65,11 @@ def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
     fresh = [now for before, now in pairs if before["start"] == 0]
     assert [now for before, now in pairs if before["start"]] == [before for before, _ in pairs if before["start"]]
     assert {one["start"] for one in fresh} <= {start}
-    if fresh:
-        assert sum(one["seconds"] for one in fresh) == pytest.approx(seconds)
-        assert sum(one["device_seconds"] for one in fresh) == pytest.approx(seconds * devices)
+    measured = [before["seconds"] for before, _ in pairs if before["start"] == 0]
+    parts = measured if sum(measured) else [1.0] * len(measured)  # equal ones where nothing was measured
+    shares = [seconds * part / sum(parts) for part in parts]
+    assert [one["seconds"] for one in fresh] == pytest.approx(shares)
+    assert [one["device_seconds"] for one in fresh] == pytest.approx([devices * share for share in shares])
     untouched = ("stage", "component", "engine", "model", "attempt", "error", *QUANTITIES)
     assert all(before[name] == now[name] for before, now in pairs for name in untouched)
 
@@ -78,19 +81,6 @@ def test_a_slice_of_a_chunked_table_settles_like_a_table_of_its_own(rows: list[l
     assert (
         settle(chunked, 7.0, 1.0, 3)[0].column("costs").to_pylist() == settle(own, 7.0, 1.0, 3)[0].column("costs").to_pylist()
     )
-
-
-@pytest.mark.parametrize(
-    ("rows", "seconds"),
-    [
-        ([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]], [6.0, 2.0]),  # in proportion to what was measured
-        ([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]], [8 / 3] * 3),  # equally where nothing was
-    ],
-)
-def test_entries_share_the_seconds_of_the_call(rows: list[list[dict[str, Any]]], seconds: list[float]) -> None:
-    settled = [one for row in settle(table(rows), 8.0, 2.0, 1)[0].column("costs").to_pylist() for one in row]
-    assert [one["seconds"] for one in settled] == pytest.approx(seconds)
-    assert [one["device_seconds"] for one in settled] == pytest.approx([2 * one for one in seconds])
 
 
 def test_an_entry_of_what_was_taken_from_a_store_alone_has_no_seconds() -> None:
@@ -196,7 +186,8 @@ OF = {
     "prompt": 2.0, "cached": 0.5, "cache_write": 3.0, "completion": 10.0,
     "tiers": {"flex": {"prompt": 1.0, "cached": 0.25, "completion": 5.0}, "priority": {"prompt": 4.0, "completion": 20.0}},
 }  # fmt: skip
-TIERED = Prices(tokens={"m": OF, "plain": {"prompt": 1.0, "completion": 2.0}})
+TOKENS: dict[str, Any] = {"m": OF, "plain": {"prompt": 1.0, "completion": 2.0}}
+TIERED = Prices(tokens=TOKENS)
 
 
 def row(prompt: int, cached: int, written: int, completion: int, tier: str | None, model: str) -> dict[str, Any]:
@@ -217,7 +208,7 @@ BILLED_ROWS = st.lists(
 
 def by_hand(one: dict[str, Any]) -> float:
     """The USD of a row, by the prices as they stand in the file."""
-    own: dict[str, Any] = {"m": OF, "plain": {"prompt": 1.0, "completion": 2.0}}.get(one["model"], {})
+    own: dict[str, Any] = TOKENS.get(one["model"], {})
     of = own.get("tiers", {}).get(one["tier"], own)
     fresh = one["prompt_tokens"] - one["cached_tokens"] - one["cache_write_tokens"]
     usd = fresh * of.get("prompt", 0) + one["completion_tokens"] * of.get("completion", 0)

@@ -201,3 +201,27 @@ def test_a_cluster_that_may_scale_to_a_gpu_is_not_refused_and_runs_once_it_has_o
     reader.join(180)
     assert sorted(found) == [0, 1, 2]
     session.close()
+
+
+@pytest.mark.slow
+def test_a_worker_has_what_a_package_keeps_out_of_git(nodes: Any, tmp_path: Path) -> None:
+    """Such as the module of its version, which its build generates."""
+    import ray
+
+    package = tmp_path / "packages" / "generated_in"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from generated_in._version import VERSION\n")
+    (package / "_version.py").write_text("VERSION = '1.2.3'\n")
+    (package / ".gitignore").write_text("_version.py\n")
+    session = Session(nodes.address, {}, [str(package)])
+
+    @ray.remote  # type: ignore[untyped-decorator]
+    def read() -> tuple[str, str]:
+        import generated_in
+
+        return generated_in.VERSION, generated_in.__file__
+
+    version, place = ray.get(read.remote())
+    assert version == "1.2.3"
+    assert not place.startswith(str(package)), "it is a copy that was sent"
+    session.close()

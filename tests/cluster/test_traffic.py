@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import STORAGE, STORAGE_REQUESTS
-from cluster.storage import Storage, open_storage
+from cluster.storage import open_storage
 from cluster.storage.copies import cache_folder
 from cluster.storage.s3 import PART, S3Storage
 from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
@@ -77,30 +77,16 @@ def test_what_another_process_has_counted_is_given_out_once() -> None:
     assert {"put", "sent_bytes", "delete", "received_bytes", "get"} < set(STORAGE)
 
 
-ROWS = 600_000
+ROWS = 60_000
 
 QUERY = """SELECT count(*), sum(n), count(DISTINCT text), sum(length(text)), max(file_row_number), count(DISTINCT filename)
 FROM read_parquet(?, filename = true, file_row_number = true) WHERE n % 3 = 1"""
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
-    path = tmp_path / "t.parquet"
-    rows = pa.table(
-        {"n": range(ROWS), "text": [f"{n * 2654435761 % 2**32:x} {n}" for n in range(ROWS)], "rest": ["r" * 50] * ROWS}
-    )
-    pq.write_table(rows, path, row_group_size=20_000, compression="zstd", use_dictionary=False)
-    return path
-
-
-@pytest.fixture
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with open_duckdb({"threads": "4", "memory_limit": "256MB"}) as connection:
         yield connection
-
-
-def test_a_query_that_takes_long_draws_nothing(connection: duckdb.DuckDBPyConnection) -> None:
-    assert connection.sql("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]  # drawn after 2 s
 
 
 def test_a_database_that_is_kept_is_opened_once_for_each_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,22 +120,21 @@ def test_a_database_that_is_kept_is_opened_once_for_each_of_its_settings(monkeyp
         assert len(opened) == 3
 
 
-@pytest.fixture
-def stored_rows(s3: S3Server, table: Path) -> Storage:
+def test_the_same_rows_as_from_files(connection: duckdb.DuckDBPyConnection, s3: S3Server, tmp_path: Path) -> None:
+    texts, path = [f"{n * 2654435761 % 2**32:x} {n}" for n in range(ROWS)], tmp_path / "t.parquet"
+    rows = pa.table({"n": range(ROWS), "text": texts, "rest": ["r" * 50] * ROWS})
+    pq.write_table(rows, path, row_group_size=2_000, compression="zstd", use_dictionary=False)
     storage = open_storage(s3.fresh("tables [x] date=1"))
     for name in ("a", "b"):
-        storage.upload(table, f"results/{name}.parquet")
-    return storage
-
-
-def test_the_same_rows_as_from_files(connection: duckdb.DuckDBPyConnection, stored_rows: Storage, table: Path) -> None:
-    here = connection.execute(QUERY, [[str(table)]]).fetchone()
+        storage.upload(path, f"results/{name}.parquet")
+    here = connection.execute(QUERY, [[str(path)]]).fetchone()
     assert here is not None
     for _ in range(3):
-        there = connection.execute(QUERY, [[stored_rows.url("results/a.parquet")]]).fetchone()
-        assert there == here
-    both = connection.execute(QUERY, [[stored_rows.url(f"results/{name}.parquet") for name in "ab"]]).fetchone()
+        assert connection.execute(QUERY, [[storage.url("results/a.parquet")]]).fetchone() == here
+    both = connection.execute(QUERY, [[storage.url(f"results/{name}.parquet") for name in "ab"]]).fetchone()
     assert both == (2 * here[0], 2 * here[1], here[2], 2 * here[3], here[4], 2)
+    drawn = connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
+    assert drawn == [(False,)], "a query that takes 2 s would draw a bar"
 
 
 def test_what_no_waiting_mends_is_told_of_duckdb_as_of_everything(connection: duckdb.DuckDBPyConnection, s3: S3Server) -> None:
