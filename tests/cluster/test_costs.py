@@ -136,13 +136,6 @@ def test_searches_requests_to_s3_and_the_driver_have_prices() -> None:
     assert prices.usd({"driver": {"log@": {"driver_seconds": 1000.0}}}) == pytest.approx(1.0)
 
 
-def test_nodes_have_one_price_or_one_by_kind() -> None:
-    seconds = {"cpu": 7200.0, "gpu": 3600.0}
-    assert Prices(node_hour=2.0).node_usd(seconds) == pytest.approx({"cpu": 4.0, "gpu": 2.0})
-    assert Prices(node_hour={"gpu": 3.0}).node_usd(seconds) == pytest.approx({"cpu": 0.0, "gpu": 3.0})
-    assert sum(Prices(cpu_worker_hour=1.0).node_usd(seconds).values()) == 0
-
-
 @pytest.mark.parametrize("name", ["cpu_worker_hour", "device_hour", "driver_hour"])
 def test_time_is_not_billed_twice(tmp_path: Path, name: str) -> None:
     path = tmp_path / "prices.yaml"

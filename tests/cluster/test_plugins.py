@@ -53,10 +53,7 @@ def test_a_class_of_this_project_is_no_plug_in() -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        (
-            "no_such.module:Own",
-            "there is no module no_such.module; correct the name, install it, or start dmqr in",
-        ),
+        ("no_such.module:Own", "there is no module no_such.module; correct the name, install it, or start dmqr in"),
         ("own_words.py:Own:", "'own_words.py:Own:' names no class; write it as package.module:Class"),
         ("own_words:Owm", "module own_words has no Owm; did you mean 'Own'"),
         ("own_words:Other", "own_words:Other is not a class of Settings; name one, or derive it"),

@@ -265,20 +265,14 @@ def test_a_worker_that_holds_something_is_closed_and_another_needs_nothing() -> 
     assert Engine.closed == 1
 
 
-class Copying:
-    """Reports a heartbeat while it is built."""
-
-    def __init__(self) -> None:
-        heartbeat()
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        return table
-
-
 def test_a_worker_reports_while_it_is_built() -> None:
+    def copying() -> Callable[[pa.Table], pa.Table]:
+        heartbeat()
+        return lambda table: table
+
     told: list[float | None] = []
     with reporting_to(report=lambda share, _spent: told.append(share)):
-        Meter(Stage("copying", Copying, {}, IN, IN, Pool(1, 1, 0)), 1)
+        Meter(Stage("copying", copying, {}, IN, IN, Pool(1, 1, 0)), 1)
     assert told == [None]
     heartbeat()
     assert len(told) == 1

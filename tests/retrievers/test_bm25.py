@@ -36,11 +36,6 @@ def block(path: Path, **more: Any) -> Block:
     return {"kind": "local", "index": str(path), "analyzer": "english", **more}
 
 
-def written(write: Write, texts: Texts) -> Path:
-    titles, bodies = zip(*texts, strict=True)
-    return write({"doc_id": [f"{n:03}" for n in range(len(texts))], "title": titles, "text": bodies})
-
-
 def build(path: Path, corpus: Path, **more: Any) -> Built:
     (fields,) = local_indexes({"bm25": typed(block(path, **more))}).values()
     return build_local_index(path, corpus, fields)
@@ -78,7 +73,9 @@ def by_formula(texts: Texts, query: str, title: int, text: int, k1: float, b: fl
 def test_scores_are_those_of_bm25f(
     write_corpus: Write, tmp_path: Path, texts: Texts, query: str, fields: dict[str, int], similarity: dict[str, float]
 ) -> None:
-    corpus, more = written(write_corpus, texts), {"fields": fields, "similarity": similarity}
+    titles, bodies = zip(*texts, strict=True)
+    corpus = write_corpus({"doc_id": [f"{n:03}" for n in range(len(texts))], "title": titles, "text": bodies})
+    more = {"fields": fields, "similarity": similarity}
     if not fields["text"] and not any(one.strip() for one, _ in texts):
         with pytest.raises(RetrieverError, match=r"fields\.text is 0 and no document of the corpus has a title"):
             build(tmp_path / "index", corpus, **more)

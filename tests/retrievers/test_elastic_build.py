@@ -43,16 +43,18 @@ def generations(alias: str) -> set[str]:
     return set(ask("GET", f"/{alias}-*"))
 
 
-def test_built_then_nothing_to_do(alias: str, corpus: Path) -> None:
+def test_built_then_nothing_to_do_but_to_set_what_is_otherwise(alias: str, corpus: Path) -> None:
     told: list[tuple[str, int, int]] = []
     first = build(corpus, block(alias), progress=lambda *step: told.append(step))
     assert first.built
     assert (first.documents, first.counts) == (13, Counter(loaded=13))
     assert told[-1] == ("load", 13, 13)
     uuid = retriever_identity("bm25", typed(block(alias)))["uuid"]
+    ask("PUT", f"/{first.concrete}/_settings", {"index": {"blocks.write": False, "refresh_interval": "-1"}})
     again = build(corpus, block(alias))
     assert again == replace(first, built=False, counts=Counter())
     assert retriever_identity("bm25", typed(block(alias)))["uuid"] == uuid
+    assert served(first.concrete) == ("1", None, "true")
 
 
 def test_what_an_index_is_made_of(alias: str, corpus: Path, encoder_block: dict[str, Any]) -> None:
@@ -98,14 +100,6 @@ def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
     monkeypatch.setattr(ElasticBuild, "_request", asked)
     made = build(corpus, block(alias))
     assert (made.built, made.counts) == (True, Counter(present=13))
-    assert served(made.concrete) == ("1", None, "true")
-
-
-def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: Path) -> None:
-    made = build(corpus, block(alias))
-    ask("PUT", f"/{made.concrete}/_settings", {"index": {"blocks.write": False, "refresh_interval": "-1"}})
-    again = build(corpus, block(alias))
-    assert (again.concrete, again.built) == (made.concrete, False)
     assert served(made.concrete) == ("1", None, "true")
 
 
@@ -287,10 +281,7 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
         ),
         (bm25 | {"similarity": {"k1": 0.4}}, "built with similarity.k1 1.2, the config asks for 0.4; set similarity.k1: 1.2"),
         (bm25 | {"shards": 7}, "built with shards 1, the config asks for 7; set shards: 1, or build it again"),
-        (
-            bm25 | {"query": {"fields": {"text": 1, "columns": 1}}},
-            "has object in the field 'columns', no text or keyword",
-        ),
+        (bm25 | {"query": {"fields": {"text": 1, "columns": 1}}}, "has object in the field 'columns', no text or keyword"),
         (bm25 | {"query": {"fields": {"vector": 1}}}, "has dense_vector in the field 'vector'"),
     ):
         with pytest.raises(RetrieverError) as refusal:

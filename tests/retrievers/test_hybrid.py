@@ -1,7 +1,7 @@
 """Retrievers of retrievers: hybrids, unions, and texts of a query searched as one."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from retrievers.elastic.settings import QuerySettings
 from retrievers.hybrid.retriever import Hybrid, search_shares
 from retrievers.join import joined_text, repetitions, search_vectors
 from retrievers.kinds import all_indexed
+from retrievers.local.build import build_local_index
+from retrievers.local.index import LocalDocuments, read_index
 from retrievers.retriever import (
     Alive,
     Embedder,
@@ -30,7 +32,7 @@ from retrievers.retriever import (
     retriever_identity,
 )
 from retrievers.union.documents import UnionDocuments, all_documents
-from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.blocks import index_fields, typed
 from tests.support.retrievers.fusion_oracle import RunList, plain
 
 Ranking = list[tuple[str, float]]
@@ -146,39 +148,21 @@ def test_the_lists_of_each_text_are_fused_as_by_plain_loops(
         np.testing.assert_allclose([score for _, score in hits_of_text], [score for _, score in wanted], atol=1e-12)
 
 
-class Documents:
-    """Documents of one index, which remembers what it was asked."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self.asked, self.entry = name, list[list[str]](), {"corpus": name}
-
-    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        self.asked.append(list(doc_ids))
-        return [f"{self._name} has {doc_id}" for doc_id in doc_ids]
-
-    def places(self, doc_ids: Sequence[str]) -> list[str]:
-        return [f"{self._name}.pdf" for _ in doc_ids]
-
-    def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        return [doc_id == "d1" for doc_id in doc_ids]
-
-    def some(self, count: int) -> list[str]:
-        return [self._name] * count
-
-
-def test_documents_are_read_from_their_index() -> None:
-    law, med = Documents("law"), Documents("med")
-    both = all_documents({"law": law, "med": med})
+def test_documents_are_read_from_their_index(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    law, med = (tmp_path / name for name in ("law", "med"))
+    for folder in (law, med):
+        rows = {"doc_id": ["d1", "a:b"], "text": [f"{folder.name} has d1", f"{folder.name} has a:b"]}
+        build_local_index(folder, write_corpus(rows | {"source": [f"{folder.name}.pdf"] * 2}), index_fields("english"))
+    both = all_documents({"law": LocalDocuments(law), "med": LocalDocuments(med)})
     assert isinstance(both, UnionDocuments)
     assert both.texts(["med:d1", "law:d1", "law:a:b"]) == ["med has d1", "law has d1", "law has a:b"]
-    assert (law.asked, med.asked) == ([["d1", "a:b"]], [["d1"]])
-    assert both.places(["med:x", "law:y"]) == ["med.pdf", "law.pdf"]
+    assert both.places(["med:d1", "law:d1"]) == ["med.pdf", "law.pdf"]
     assert both.known(["law:d1", "d1", "med:d2", "old:d1"]) == [True, False, False, False]
-    assert both.some(2) == ["law", "law", "med", "med"]
-    assert both.entry == {"corpus": {"law": "law", "med": "med"}}
+    assert sorted(both.some(2)) == ["law has a:b", "law has d1", "med has a:b", "med has d1"]
+    assert both.entry["corpus"] == {name: read_index(tmp_path / name)["corpus"] for name in ("law", "med")}
     with pytest.raises(RetrieverError, match="no document 'd1': ids of this union begin with law: or med:"):
         both.texts(["law:d1", "d1"])
-    assert all_documents({"": law}) is law
+    assert isinstance(all_documents({"": LocalDocuments(law)}), LocalDocuments)
 
 
 def joined(original: str | None, *rewrites: str) -> JoinedText:

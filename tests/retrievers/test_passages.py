@@ -109,14 +109,15 @@ def test_a_document_that_cannot_be_read_is_named(name: str, data: bytes, words: 
 def test_a_heading_that_is_the_title_is_no_text_too(title: str | None, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# High *tide*\n\nWater rises.\n")
-    columns = CorpusSettings(title_column=title)
+    (tmp_path / "docs" / ".hidden.txt").write_text("no")
+    columns = CorpusSettings(title_column=title, text_column="body")
     write_passages(text_files(tmp_path / "docs"), columns, tmp_path / "p.parquet", lambda *_: None)
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
-    assert [row["text"] for row in rows] == texts
+    assert [row["body"] for row in rows] == texts
     assert [row.get("title") for row in rows] == ["High tide" if title else None]
     (tmp_path / "docs" / "a.md").write_text("# Alone\n")
     write_passages(text_files(tmp_path / "docs"), columns, tmp_path / "p.parquet", lambda *_: None)
-    assert [row["text"] for row in pq.read_table(tmp_path / "p.parquet").to_pylist()] == ["Alone"]
+    assert [row["body"] for row in pq.read_table(tmp_path / "p.parquet").to_pylist()] == ["Alone"]
 
 
 @given(st.binary(max_size=300))
@@ -124,27 +125,6 @@ def test_no_bytes_of_a_pdf_end_in_a_stack_trace(tail: bytes) -> None:
     whole = small_pdf("The kettle boils.")
     with suppress(RetrieverError):
         assert read_document("a.pdf", whole[: -len(tail) or None] + tail).title is None
-
-
-def test_a_folder_becomes_rows_with_source_page_and_chunk(tmp_path: Path) -> None:
-    folder = tmp_path / "docs"
-    (folder / "part").mkdir(parents=True)
-    (folder / "a.txt").write_text("One two three. " * 10)
-    (folder / "part" / "m.pdf").write_bytes(small_pdf("First page.", "", "Third page."))
-    (folder / "part" / "scan.png").write_bytes(b"x")
-    (folder / ".hidden.txt").write_text("no")
-    found = text_files(folder)
-    assert [one.source for one in found] == ["a.txt", "part/m.pdf"]
-    columns = CorpusSettings(split=SplitSettings(size=60, overlap=15), text_column="body")
-    written = write_passages(found, columns, tmp_path / "p.parquet", lambda *_: None)
-    rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
-    assert written == Passages(2, len(rows), ["part/m.pdf page 2"])
-    assert [row["doc_id"] for row in rows[-2:]] == ["part/m.pdf#1", "part/m.pdf#2"]
-    assert rows[-1] | {"body": rows[-1]["body"].strip()} == {
-        "doc_id": "part/m.pdf#2", "title": None, "body": "Third page.", "source": "part/m.pdf", "page": 3, "chunk": 2,
-    }  # fmt: skip
-    assert [row["chunk"] for row in rows[:-2]] == list(range(1, len(rows) - 1))
-    assert len(rows) > 4
 
 
 def test_a_folder_with_parquet_files_is_a_corpus_of_rows(tmp_path: Path) -> None:
