@@ -1,8 +1,9 @@
 """Metrics: the table, what the tracker counts of blocks however often they are done, and a recorded scrape."""
 
 import re
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cluster.metrics import exporter
 from cluster.metrics.exporter import METRICS, RUN_LABELS, Exporter, TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
+from tests.support.cluster.clock import Clock
 from tests.support.cluster.metric_names import exposed
 from tests.support.waits import until
 
@@ -53,10 +55,8 @@ def series(name: str, **labels: str) -> Series:
     return name, tuple(sorted(labels.items()))
 
 
-def tracker(kept: Kept, clock: list[float] | None = None) -> ProgressTracker:
-    if clock is None:
-        return ProgressTracker(STAGES, limit=9, metrics=TrackedMetrics(kept))
-    return ProgressTracker(STAGES, limit=9, clock=lambda: clock[0], metrics=TrackedMetrics(kept))
+def tracker(kept: Kept, clock: Callable[[], float] = time.monotonic) -> ProgressTracker:
+    return ProgressTracker(STAGES, limit=9, clock=clock, metrics=TrackedMetrics(kept))
 
 
 def found_in(shard: int) -> BlockTotals:
@@ -80,14 +80,14 @@ def found_in(shard: int) -> BlockTotals:
 
 
 def test_a_block_counts_when_a_stage_has_finished_it() -> None:
-    kept, clock = Kept(), [100.0]
-    one = tracker(kept, clock)
+    kept, clock = Kept(), Clock()
+    one = tracker(kept, clock.monotonic)
     attempt = one.block_started("read", 0, 1, "t")
-    clock[0] += 0.5
+    clock.sleep(0.5)
     one.block_finished("read", 0, 8, attempt, BlockTotals({}, {}))
     attempt = one.block_started("rewrite", 0, 8, "w")
     one.heartbeat("rewrite", 0, attempt, 0.5, {"rewrite": {"@m": {"requests": 5}}})
-    clock[0] += 4
+    clock.sleep(4)
     assert set(kept.amounts) == {series("dmqr_queries", stage="read")}
     one.block_finished("rewrite", 0, 8, attempt, found_in(0))
     assert kept.amounts == {

@@ -16,6 +16,7 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import reported_while_busy
 from cluster.run.snapshot import BlockTotals, block_totals
 from cluster.run.stage import Stage, shards_in_flight
+from tests.support.cluster.clock import Clock
 from tests.support.waits import until
 
 NOTHING = BlockTotals({}, {})
@@ -24,14 +25,13 @@ STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
 
 
 @pytest.fixture
-def now() -> list[float]:
-    """A clock that stands still until the test moves it."""
-    return [100.0]
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def tracker(now: list[float]) -> ProgressTracker:
-    return ProgressTracker(STAGES, limit=2, clock=lambda: now[0])
+def tracker(clock: Clock) -> ProgressTracker:
+    return ProgressTracker(STAGES, limit=2, clock=clock.monotonic)
 
 
 def rows(tracker: ProgressTracker) -> dict[str, tuple[int, int, int]]:
@@ -111,17 +111,17 @@ def test_a_worker_reports_how_far_it_is_within_its_block(tracker: ProgressTracke
     assert rows(tracker)["rerank"] == (0, 0, 100)
 
 
-def test_a_block_that_is_done_again_is_not_counted_twice(tracker: ProgressTracker, now: list[float]) -> None:
+def test_a_block_that_is_done_again_is_not_counted_twice(tracker: ProgressTracker, clock: Clock) -> None:
     counted = BlockTotals({"rewrite": {"dmqr@m": {"requests": 10}}}, {"failed_queries": 1})
     passed(tracker, "read", 1, 10)
     assert tracker.block_started("rewrite", 1, 10, "w") == 1
     tracker.heartbeat("rewrite", 1, 1, 0.5)
-    now[0] += 3
+    clock.sleep(3)
     tracker.worker_started("rewrite", "w")  # its worker died, and is back
     assert rows(tracker)["rewrite"] == (0, 0, 10)
-    now[0] += 5
+    clock.sleep(5)
     assert tracker.block_started("rewrite", 1, 10, "w") == 2
-    now[0] += 2
+    clock.sleep(2)
     tracker.block_finished("rewrite", 1, 10, 1, counted)  # of the attempt that died
     assert rows(tracker)["rewrite"] == (0, 10, 0)
     tracker.block_finished("rewrite", 1, 10, 2, counted)
@@ -145,25 +145,25 @@ def test_an_attempt_that_ends_after_the_commit_changes_nothing(tracker: Progress
     assert rows(tracker) == dict.fromkeys(STAGES, (0, 0, 0))
 
 
-def test_busy_seconds_are_those_in_which_a_worker_has_a_block(tracker: ProgressTracker, now: list[float]) -> None:
+def test_busy_seconds_are_those_in_which_a_worker_has_a_block(tracker: ProgressTracker, clock: Clock) -> None:
     attempts = {}
     for shard in (1, 2, 3):
         passed(tracker, "read", shard, 10)
     attempts[1] = tracker.block_started("rewrite", 1, 10, "a")
-    now[0] += 1
+    clock.sleep(1)
     attempts[2] = tracker.block_started("rewrite", 2, 10, "a")  # a second block of the same worker
     attempts[3] = tracker.block_started("rewrite", 3, 10, "b")
-    now[0] += 2
+    clock.sleep(2)
     tracker.block_finished("rewrite", 1, 10, attempts[1], NOTHING)
-    now[0] += 4
+    clock.sleep(4)
     assert tracker.progress().stages["rewrite"].busy_seconds == 7 + 6  # also while they last
     for shard in (2, 3):
         tracker.block_finished("rewrite", shard, 10, attempts[shard], NOTHING)
-    now[0] += 50
+    clock.sleep(50)
     assert tracker.progress().stages["rewrite"].busy_seconds == 13
     tracker.block_started("read", 8, 1, "task-8")
     tracker.block_started("read", 9, 1, "task-9")
-    now[0] += 1
+    clock.sleep(1)
     assert tracker.progress().stages["read"].busy_seconds == 2
 
 
@@ -184,11 +184,11 @@ def test_ready_workers(tracker: ProgressTracker) -> None:
     assert there()["rewrite"] == (2, 2)
 
 
-def test_the_tracker_stays_small_and_ends_empty(tracker: ProgressTracker, now: list[float]) -> None:
+def test_the_tracker_stays_small_and_ends_empty(tracker: ProgressTracker, clock: Clock) -> None:
     order = random.Random(7)
     for shard in range(3000):
         for stage in STAGES:
-            now[0] += order.random()
+            clock.sleep(order.random())
             attempts = [tracker.block_started(stage, shard, 10, "w") for _ in range(order.randint(1, 3))]
             for attempt in order.sample(attempts, len(attempts)):
                 tracker.block_finished(stage, shard, 10, attempt, NOTHING)
@@ -265,24 +265,24 @@ def test_with_few_shards_fewer_are_in_flight(shards: int, limit: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_work_and_waiting_of_all_shards_fill_their_time(seed: int) -> None:
     """Each shard, from its first begin to its last end, is worked on by one worker or waits: the sums are its whole time."""
-    drawn, clock = random.Random(seed), [0.0]
-    tracker = ProgressTracker(STAGES, limit=99, clock=lambda: clock[0])
+    drawn, clock = random.Random(seed), Clock()
+    tracker = ProgressTracker(STAGES, limit=99, clock=clock.monotonic)
     shards = range(6)
     at = dict.fromkeys(shards, 0)  # the stage that each is in or waits for
     attempts: dict[int, int] = {}
     begun, ended, names = dict[int, float](), dict[int, float](), list(STAGES)
     while len(ended) < len(shards):
-        clock[0] += drawn.randint(0, 9)
+        clock.sleep(drawn.randint(0, 9))
         shard = drawn.choice([one for one in shards if one not in ended])
         stage = names[at[shard]]
         if shard not in attempts:
-            begun.setdefault(shard, clock[0])
+            begun.setdefault(shard, clock.now)
             attempts[shard] = tracker.block_started(stage, shard, 5, f"worker of {shard}")
             continue
         tracker.block_finished(stage, shard, 5, attempts.pop(shard), NOTHING)
         at[shard] += 1
         if at[shard] == len(names):
-            ended[shard] = clock[0]
+            ended[shard] = clock.now
     stages = tracker.progress().stages.values()
     worked, waited = sum(one.busy_seconds for one in stages), sum(one.queued_seconds for one in stages)
     assert worked + waited == sum(ended[shard] - begun[shard] for shard in shards)

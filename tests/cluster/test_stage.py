@@ -216,17 +216,12 @@ def test_an_outage_is_no_row_s_fault_and_is_waited_for_once(error: Exception, fa
 
 
 class Engine(Double):
-    """Knows what its start-up was spent on, and what was given back."""
-
-    closed = 0
+    """Knows what its start-up was spent on."""
 
     def __init__(self) -> None:
         super().__init__(wait=0.1)
         time.sleep(2 * SLOW)
         self.start_up = {"load": SLOW}
-
-    def close(self) -> None:
-        Engine.closed += 1
 
 
 def test_a_start_up_is_charged_by_its_parts() -> None:
@@ -257,12 +252,6 @@ def test_blocks_that_overlap_share_the_workers_time() -> None:
     mine = [one for table in results for row in costs_of(table) for one in row if one["stage"] == "double"]
     assert 0.1 <= sum(one["seconds"] for one in mine if one["component"] == "d") <= took  # type: ignore[misc]
     assert len([one for one in mine if one["component"] == START_UP]) == 1
-
-
-def test_a_worker_that_holds_something_is_closed_and_another_needs_nothing() -> None:
-    Meter(stage(Engine, Pool(1, 1, 0)), 1).close()
-    Meter(stage(), 1).close()
-    assert Engine.closed == 1
 
 
 def test_a_worker_reports_while_it_is_built() -> None:

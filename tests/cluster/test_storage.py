@@ -250,22 +250,15 @@ def test_a_file_system_whose_links_overwrite_is_refused(folder_storage: Storage,
 # ---------------------------------------------------------------- files that a person asks for
 
 
-def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_is_there_once_it_is_whole_and_what_fails_leaves_it_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("before")
+    with pytest.raises(UnicodeEncodeError), written(str(path)) as file:
+        file.write_text("half \ud800", encoding="utf-8")
     with written(str(path)) as file:
         file.write_text("after")
         assert path.read_text() == "before"
     assert path.read_text() == "after"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text("before")
-    with pytest.raises(UnicodeEncodeError), written(str(path)) as file:
-        file.write_text("after \ud800", encoding="utf-8")
-    assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
@@ -176,16 +175,6 @@ def test_vectors_are_not_computed_again_for_another_analyzer(
     assert built.built
     assert set(told) == {"read", "bm25"}
     assert next((tmp_path / "index").rglob("vectors.npy")).read_bytes() == vectors
-
-
-@pytest.mark.slow
-def test_vectors_lie_in_the_order_of_doc_ids(both_index: Path, encoder_block: dict[str, Any]) -> None:
-    documents = LocalDocuments(both_index)
-    dense = open_retriever("dense", typed(block(both_index, encoder=encoder_block)))
-    ids = documents.doc_ids.to_pylist()
-    found = dense.search([SearchText(text, "passage") for text in documents.texts(ids)], 1)
-    assert found.doc_ids.to_pylist() == ["d03" if doc_id == "d10" else doc_id for doc_id in ids]  # which have one text
-    np.testing.assert_allclose(found.scores, 1.0, atol=1e-5)
 
 
 def test_indexes_of_a_config() -> None:

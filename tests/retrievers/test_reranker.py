@@ -101,11 +101,6 @@ def test_lists_of_different_lengths(reranker: Reranker) -> None:
         reranker.score(QUERIES, PASSAGES[:1])
 
 
-def test_texts_longer_than_the_model_takes(reranker: Reranker) -> None:
-    long = "sour dough rises " * 300
-    assert np.isfinite(reranker.score([long, long, "yeast"], [long, "yeast", long])).all()
-
-
 def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:
     """Three quarters of 16 tokens, and four special ones, leave the passage nothing."""
     own = opened(tiny_xlmr, max_length=16)

@@ -39,24 +39,17 @@ KINDS = [
 
 @pytest.fixture(scope="module", params=KINDS)
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    blocks: dict[str, dict[str, Any]]
-    if request.param.startswith("elastic"):
-        blocks = request.getfixturevalue("elastic_blocks")
-        return blocks[request.param.removeprefix("elastic ")]
-    if request.param == "web":
-        block: dict[str, Any] = request.getfixturevalue("web_block")
-        return block
-    if request.param in ("bm25", "union"):
-        block = {"kind": "local", "index": str(request.getfixturevalue("bm25_index")), "analyzer": "english"}
-        return block if request.param == "bm25" else {"kind": "union", "of": {"law": block}, "merge": "score"}
-    if request.param.startswith("served"):
-        blocks = request.getfixturevalue("served_blocks")
-        return blocks[request.param.removeprefix("served ")]
-    index = str(request.getfixturevalue("both_index"))
-    dense = {"kind": "local", "index": index, "encoder": request.getfixturevalue("encoder_block")}
-    if request.param == "hybrid":  # by scores: ranks do not tie, though passages do
-        return {"kind": "hybrid", "of": {"bm25": {"kind": "local", "index": index}, "dense": dense}, "method": "minmax"}
-    return dense
+    kind, _, own = request.param.partition(" ")
+    if own or kind == "web":
+        blocks = request.getfixturevalue(f"{kind}_blocks" if own else "web_block")
+        return dict(blocks[own] if own else blocks)
+    if kind in ("bm25", "union"):
+        bm25 = {"kind": "local", "index": str(request.getfixturevalue("bm25_index")), "analyzer": "english"}
+        return bm25 if kind == "bm25" else {"kind": "union", "of": {"law": bm25}, "merge": "score"}
+    bm25 = {"kind": "local", "index": str(request.getfixturevalue("both_index"))}
+    dense = bm25 | {"encoder": request.getfixturevalue("encoder_block")}
+    # by scores: ranks do not tie, though passages do
+    return dense if kind == "dense" else {"kind": "hybrid", "of": {"bm25": bm25, "dense": dense}, "method": "minmax"}
 
 
 def own_id(doc_id: str) -> str:

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,11 +23,18 @@ from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import EncoderSettings, OpenaiEncoderSettings, RerankSettings
 from tests.support.retrievers.blocks import index_fields, typed
 from tests.support.retrievers.passages import PASSAGES
+from tests.support.waits import until
 
 pytestmark = pytest.mark.slow
 STARTS = 600  # s: some 50 s on a quiet machine
 QUERIES = ["why does sour dough rise slowly", "what makes the tides", "light of a lamp at sea"]
 TEXTS = [". ".join(filter(None, passage)) or "nothing" for passage in PASSAGES.values()]
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -47,13 +53,8 @@ def serving(model: str) -> Iterator[str]:
         env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        end = time.monotonic() + STARTS
-        while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                break
-            assert server.poll() is None, "the server has ended"
-            assert time.monotonic() < end, "the server does not start"
-            time.sleep(0.5)
+        until(lambda: server.poll() is not None or answers(port), STARTS)
+        assert server.poll() is None, "the server has ended"
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]

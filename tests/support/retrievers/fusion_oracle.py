@@ -67,12 +67,6 @@ Query = tuple[list[RunList], Similarity | None]
 # ---------------------------------------------------------------- through the product
 
 
-def fuse(runs: Sequence[RunList], *, similarity: Similarity | None = None, **settings: Any) -> Fused:
-    """The lists of one query, by `retrievers.fusion`."""
-    (fused,) = fuse_all([(list(runs), similarity)], **settings)
-    return fused
-
-
 def fuse_all(queries: Sequence[Query], **settings: Any) -> list[Fused]:
     """The lists of each query, by `retrievers.fusion`, all in one block."""
     squares = [np.empty(0) if similarity is None else similarity.cosines.ravel() for _, similarity in queries]
