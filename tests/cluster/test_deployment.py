@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -22,18 +22,11 @@ DOCKERFILES = [ROOT / "cluster/Dockerfile", ROOT / "cluster/Dockerfile.gpu"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-class Instruction(NamedTuple):
-    """`FROM`, `RUN`, ... and the rest of its line."""
-
-    name: str
-    text: str
-
-
-def instructions(dockerfile: Path) -> list[Instruction]:
-    """The instructions of a file, each on one line, without comments."""
+def copied(dockerfile: Path) -> list[list[str]]:
+    """The words of each COPY of a file: sources and target."""
     lines = [line for line in dockerfile.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
-    return [Instruction(*line.split(maxsplit=1)) for line in joined.splitlines() if line.strip()]
+    return [line.split()[1:] for line in joined.splitlines() if line.startswith("COPY ")]
 
 
 def in_context(path: Path) -> bool:
@@ -82,8 +75,8 @@ def test_linted() -> None:
 def test_the_context_has_no_secrets_and_nothing_that_was_made_here() -> None:
     for path in (".git/config", ".venv/bin/python", "runs/a/run.json", "cluster/.env", "jobs/__pycache__/a.pyc", "tests/a.py"):
         assert not in_context(ROOT / path), path
-    for one in (one for file in DOCKERFILES for one in instructions(file) if one.name == "COPY" and "--from" not in one.text):
-        assert all(in_context(ROOT / source) and (ROOT / source).exists() for source in one.text.split()[:-1]), one.text
+    for words in (words for file in DOCKERFILES for words in copied(file) if not words[0].startswith("--from")):
+        assert all(in_context(ROOT / source) and (ROOT / source).exists() for source in words[:-1]), words
 
 
 # ---------------------------------------------------------------- ray-cluster.yaml
@@ -103,10 +96,10 @@ def test_ray_takes_it() -> None:
 
 
 def test_what_is_copied_is_there_and_enough_to_install() -> None:
-    copied = {source for source in CLUSTER["file_mounts"].values() if not source.startswith("~")}
-    assert all((ROOT / source).exists() for source in copied)
-    steps = [one.text.split() for one in instructions(ROOT / "cluster/Dockerfile") if one.name == "COPY"]
-    assert copied == {source for *sources, _ in steps for source in sources if source in CONTEXT}
+    mounted = {source for source in CLUSTER["file_mounts"].values() if not source.startswith("~")}
+    assert all((ROOT / source).exists() for source in mounted)
+    steps = copied(ROOT / "cluster/Dockerfile")
+    assert mounted == {source for *sources, _ in steps for source in sources if source in CONTEXT}
     assert all("PIP_CONSTRAINT=~/dmqr/cluster/constraints.txt" in one for one in CLUSTER["setup_commands"] if "pip " in one)
 
 

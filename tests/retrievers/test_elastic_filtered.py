@@ -196,16 +196,13 @@ def test_an_index_without_sets_has_the_state_of_its_documents(sets: Sets) -> Non
     assert sets.asked == 0
 
 
-@pytest.mark.parametrize("fault", ["forbidden", "missing", "refused", "cut"])
-def test_what_cannot_be_read_is_never_taken_for_unchanged(sets: Sets, fault: str) -> None:
-    if fault == "forbidden":
-        sets.status = 403
-    elif fault == "missing":
-        sets.rules.clear()
-    elif fault == "refused":
-        sets.search_status = 400
-    else:
-        sets.most = 1
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("status", 403), ("rules", {}), ("search_status", 400), ("most", 1)],
+    ids=["forbidden", "missing", "refused", "cut"],
+)
+def test_what_cannot_be_read_is_never_taken_for_unchanged(sets: Sets, name: str, value: Any) -> None:
+    setattr(sets, name, value)
     first, second = state(FILTER), state(FILTER)
     assert first is not None
     assert second is not None
