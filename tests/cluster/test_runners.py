@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from cluster.errors import ClusterError
 from cluster.run.pool_sizes import Pool, PoolRequest
@@ -25,17 +26,19 @@ POOL = Pool(1, 1, 0)
 Runner = RayRunner | LocalRunner
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sent() -> Iterator[None]:
+    """Workers are sent the stages, which they cannot import."""
+    ray.cloudpickle.register_pickle_by_value(few_stages)
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(few_stages)
+
+
 @pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
-    import ray
-
     session = Session("local", {"slow": PoolRequest(workers=2, cpus=1)})
-    ray.cloudpickle.register_pickle_by_value(few_stages)
-    try:
-        yield
-    finally:
-        ray.cloudpickle.unregister_pickle_by_value(few_stages)
-        session.close()
+    yield
+    session.close()
 
 
 def pages(runner: Runner) -> dict[str, StageProgress]:
@@ -95,8 +98,6 @@ def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Pa
 
 @pytest.mark.slow
 def test_the_tracker_lives_on_the_drivers_node(ray_session: None) -> None:
-    import ray
-
     node = ray.get_runtime_context().get_node_id()
     where = tracker_options(node)["scheduling_strategy"]
     assert (where.node_id, where.soft) == (node, False)
@@ -130,17 +131,12 @@ def test_a_stage_whose_needs_nobody_adds_is_refused() -> None:
 @pytest.fixture
 def nodes() -> Iterator[Any]:
     """A cluster of several raylets on this machine; its head has room for the tasks only."""
-    import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
-    ray.cloudpickle.register_pickle_by_value(few_stages)
-    try:
-        yield cluster
-    finally:
-        ray.cloudpickle.unregister_pickle_by_value(few_stages)
-        ray.shutdown()
-        cluster.shutdown()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
 
 
 @pytest.mark.slow
@@ -206,8 +202,6 @@ def test_a_cluster_that_may_scale_to_a_gpu_is_not_refused_and_runs_once_it_has_o
 @pytest.mark.slow
 def test_a_worker_has_what_a_package_keeps_out_of_git(nodes: Any, tmp_path: Path) -> None:
     """Such as the module of its version, which its build generates."""
-    import ray
-
     package = tmp_path / "packages" / "generated_in"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from generated_in._version import VERSION\n")
