@@ -67,7 +67,8 @@ def test_a_driver_that_comes_second_by_a_moment_is_refused(storage: Storage, mon
         Lease.acquire(storage)
 
 
-def test_a_released_run_is_free_at_once(storage: Storage) -> None:
+def test_a_released_run_is_free_at_once_and_a_temporary_that_a_kill_left_is_no_lease(storage: Storage) -> None:
+    storage.put("lease/.000007.json.0123.tmp", b'{"ha')
     with held(storage) as first:
         assert first.number == 1
     with held(storage) as second:
@@ -137,12 +138,6 @@ def test_a_heartbeat_by_a_clock_that_is_ahead_is_told_as_that(storage: Storage) 
     put_body(storage, 1, beat=now + 3600)
     with pytest.raises(ClusterError, match="last heartbeat 3600 s ahead of this machine's clock; wait for it"):
         check_free(storage, now)
-
-
-def test_a_temporary_that_a_kill_left_is_no_lease(storage: Storage) -> None:
-    storage.put("lease/.000007.json.0123.tmp", b'{"ha')
-    with held(storage) as mine:
-        assert mine.number == 1
 
 
 def test_of_drivers_that_start_together_one_gets_the_run(storage: Storage) -> None:

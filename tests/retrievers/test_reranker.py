@@ -249,12 +249,9 @@ def test_an_llm_needs_flagembedding_and_a_precision_that_it_has(gemma: str, monk
         opened(gemma)
 
 
-@pytest.mark.slow
 def test_identity(gemma: str) -> None:
     block = {"kind": "cross_encoder", "model": gemma, "max_length": 64}
     plain = reranker_identity(RerankSettings(**block))
     assert set(plain) == {"kind", "model", "max_length", "dtype"}
-    assert plain == json.loads(json.dumps(plain))
-    assert reranker_identity(RerankSettings(**(block | {"dtype": "float16"}))) == plain | {"dtype": "float16"}
-    for change in ({"prompt": QUESTION}, {"dtype": "bfloat16"}):
+    for change in ({"prompt": QUESTION}, {"dtype": "bfloat16"}, {"dtype": "float16"}):
         assert reranker_identity(RerankSettings(**(block | change))) == plain | change

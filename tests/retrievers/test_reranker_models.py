@@ -165,8 +165,3 @@ def test_a_long_query_leaves_room_for_its_passage(tmp_path: Path) -> None:
 )
 def test_no_question_is_guessed(tmp_path: Path, kind: str, network: str) -> None:
     assert "name another, or score with a class of your own" in refusal(make(tmp_path / "llm", kind, network))
-
-
-def test_bge_gemma_keeps_its_prompt(tmp_path: Path) -> None:
-    """The score is the logit of "Yes" after FlagEmbedding's prompt, as transformers computes it."""
-    assert "architecture" not in reranker_identity(settings(make(tmp_path, "gemma", "AutoModelForCausalLM")))
