@@ -45,7 +45,7 @@ def searches_of(request: Request) -> list[str]:
     return [json.loads(item.split(b"\n")[1])["query"]["match"]["text"]["query"] for item in request.items]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def calm(elastic_blocks: dict[str, dict[str, Any]]) -> list[list[tuple[str, float]]]:
     return hits_of(open_retriever("calm", typed(elastic_blocks["bm25"])).search(TEXTS, 5))
 
