@@ -128,15 +128,25 @@ def test_a_stage_whose_needs_nobody_adds_is_refused() -> None:
         link([Stage("grow", few_stages.Grow, {}), Stage("fold", few_stages.Fold, {})], few_stages.PLACE)
 
 
-@pytest.fixture
-def nodes() -> Iterator[Any]:
-    """A cluster of several raylets on this machine; its head has room for the tasks only."""
+@pytest.fixture(scope="module")
+def head() -> Iterator[Any]:
+    """A cluster on this machine; its head has room for the tasks only."""
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()  # the Ray of `ray_session`
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
     yield cluster
-    ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture
+def nodes(head: Any) -> Iterator[Any]:
+    """That cluster, whose nodes that a test adds are raylets on this machine, too."""
+    yield head
+    ray.shutdown()
+    for node in list(head.worker_nodes):
+        head.remove_node(node)
+    head.wait_for_nodes()
 
 
 @pytest.mark.slow
