@@ -1,5 +1,6 @@
 """Notifications at the wire: each end, refusals, outages, services that fail or hang, and secrets in no log."""
 
+import json
 import pickle
 import re
 import signal
@@ -23,7 +24,7 @@ from jobs.config.load import load_config
 from jobs.config.settings import NotifySettings
 from jobs.terminal.state import State
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job
-from tests.support.retrievers.wire import Body, Said, Wire
+from tests.support.wire import Said, Wire
 
 
 class Webhook(Wire):
@@ -36,8 +37,8 @@ class Webhook(Wire):
         self.status, self.seconds = status, seconds
         self.bodies: list[dict[str, Any]] = []
 
-    def answer(self, method: str, path: str, body: Body, headers: Mapping[str, str]) -> Said:
-        self.bodies.append(body)
+    def answer(self, method: str, path: str, data: bytes, headers: Mapping[str, str]) -> Said:
+        self.bodies.append(json.loads(data))
         return Said(self.status, seconds=self.seconds)
 
     @property
