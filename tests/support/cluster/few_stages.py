@@ -1,4 +1,4 @@
-"""Stages of a few lines, for the tests of the runners: make rows, work slowly or die, fold the rows; and a worker of tables."""
+"""Stages of a few lines, for the tests of the runners: make rows, work slowly or die, fold the rows."""
 
 import os
 import threading
