@@ -40,13 +40,13 @@ WORKER_ENVIRONMENT = {
 class InProcessSession:
     """A session without Ray: one worker per stage, each of which may use all cores."""
 
-    local, task_cpus = True, 0
+    local = True
 
     def __init__(self, requests: Mapping[str, PoolRequest]) -> None:
         """Sizes the pools; raises ClusterError if this machine has GPUs, and fewer than a worker wants."""
         _set_environment()
         gpus = usable_gpus(requests)
-        self.resources = resources([NodeGroup(1, float(os.cpu_count() or 1), gpus)])
+        self._node = "gpu" if gpus else "cpu"
         self.pools = in_process_pools(requests, gpus)
         for name, pool in self.pools.items():
             if 0 < gpus < pool.gpus:  # with none, models run on CPUs
@@ -55,7 +55,7 @@ class InProcessSession:
                 raise ClusterError("cluster-small", f"cluster: {problem}; {remedy}")
 
     def nodes(self) -> dict[str, int]:
-        return {"gpu" if self.resources.gpus else "cpu": 1}
+        return {self._node: 1}
 
     def close(self) -> None:
         """Does nothing; `Session.close` disconnects."""
@@ -78,7 +78,7 @@ class Session:
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
         import ray
 
-        self.local, self.task_cpus, named = address == "local", TASK_CPUS, os.environ.get("RAY_ADDRESS", "")
+        self.local, named = address == "local", os.environ.get("RAY_ADDRESS", "")
         # Workers' output goes to the driver's streams, which the run writes to logs/; Ray's own logs are in a temporary folder.
         quiet = is_embedded()
         level = logging.CRITICAL if quiet else logging.WARNING

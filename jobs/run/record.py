@@ -5,14 +5,14 @@ import functools
 import importlib.metadata
 import json
 import logging
-import os
 import platform
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from cluster import costs
 from cluster.errors import RetrieverError
-from cluster.run.session import InProcessSession, Session
+from cluster.run.pool_sizes import Pool
 from cluster.run.shards import Plan
 from cluster.storage import open_storage
 from jobs.job.indexes import States, noted_changes, read_states
@@ -36,14 +36,14 @@ class Record:
     def __init__(
         self,
         prepared: Prepared,
-        session: Session | InProcessSession,
+        pools: Mapping[str, Pool],
         number: int,
         state: State,
         outages: OutageLog,
         driver_costs: DriverCosts,
     ) -> None:
         """Writes the record with status `running`; a start before that still says so was killed."""
-        self._prepared, self._session, self._number = prepared, session, number
+        self._prepared, self._pools, self._number = prepared, pools, number
         self._state, self._outages = state, outages
         self.driver_costs = driver_costs
         self._began = time.time()
@@ -82,7 +82,7 @@ class Record:
 
     def put(self, status: str, plan: Plan | None, tally: Tally) -> None:
         """Writes the record of this start; the records of earlier starts are kept."""
-        prepared, session = self._prepared, self._session
+        prepared = self._prepared
         start = {
             "start": self._number,
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
@@ -91,10 +91,7 @@ class Record:
             "worker_seconds": round(self._state.worker_seconds, 3),
             **self.spent(),
             "outages": self._outages.past,
-            "task_slots": session.task_cpus,  # CPUs for the stages without a pool
-            "pools": {name: pool._asdict() for name, pool in session.pools.items()},
-            "resources": session.resources._asdict(),
-            "machine_cpus": os.cpu_count() if session.local else None,  # `resources` are Ray's, as many as the pools need
+            "pools": {name: pool._asdict() for name, pool in self._pools.items()},
         }
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]

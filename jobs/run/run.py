@@ -111,7 +111,7 @@ def run(job: Job, progress: LiveDisplay, resume_command: str = "the same command
             try:
                 if log is not None:
                     log.keep(storage)
-                record = Record(prepared, session, lease.number, progress.state, outages, driver_costs)
+                record = Record(prepared, session.pools, lease.number, progress.state, outages, driver_costs)
                 put_log = log.store if log else lambda: None
                 with (
                     progress_file(storage, lease, progress.state, put_log, record.spent),
