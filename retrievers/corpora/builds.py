@@ -53,7 +53,7 @@ class Built:
     replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
     notes: Sequence[str] = ()  # what else a person should know
     concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
-    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.bulk.load_corpus`
+    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.build.ElasticBuild.load`
 
 
 @dataclass(frozen=True)

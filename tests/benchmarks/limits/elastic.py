@@ -28,7 +28,7 @@ from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.worker import WorkerJob
 from limits.rounds import Row, Unmeasured, interleaved
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic import bulk
+from retrievers.elastic import build
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.elastic.retriever import BATCH
@@ -126,7 +126,7 @@ def contests(searches: int) -> list[Contest]:
     texts = list(dict.fromkeys(pq.read_table(corpus).column("title").to_pylist()))[:searches]
     blocks = sizes("search", {"type": "int8_hnsw"})
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    bulk.PassageEncoder = lambda settings: random_vectors  # type: ignore[assignment,misc]
+    build.PassageEncoder = lambda settings: random_vectors  # type: ignore[assignment,misc]
     build_elastic_index(fields, BuildInputs([corpus]))
     block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
