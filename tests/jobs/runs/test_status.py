@@ -164,13 +164,6 @@ def body(storage: Storage) -> dict[str, Any]:
     return values
 
 
-def until(so: Callable[[], object]) -> None:
-    end = time.monotonic() + 300
-    while not so():
-        assert time.monotonic() < end, "not so"
-        time.sleep(0.01)
-
-
 def test_the_driver_puts_its_progress_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
     storage, state, called = FileStorage(str(tmp_path)), working(), threading.Event()
