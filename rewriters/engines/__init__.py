@@ -78,7 +78,7 @@ class Completion:
     cached_tokens: int = 0  # those of prompt_tokens that a prefix cache had
     completion_tokens: int = 0
     usage: str | None = None  # "reported" by the engine, or "counted" here with a tokenizer; None: nobody says
-    seconds: float = 0.0  # in flight, over all attempts; those of requests that run together overlap
+    seconds: float = 0.0  # of the busy time of its worker, as the job shares it out; engines leave it
     attempts: int = 1  # how often it was sent
     error_reason: str | None = None
     error_message: str | None = None

@@ -18,7 +18,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import IO, Any, NamedTuple
 
 from cluster.cause import absent, one_line
@@ -90,9 +89,7 @@ class RecordedEngine:
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
         """Yields the recorded completion of each request, in their order; nothing is sent, so no gate is asked."""
         for request in requests:
-            started = perf_counter()
-            recorded = self._recorded(request)
-            yield request, self._completion(request, recorded, perf_counter() - started)
+            yield request, self._completion(request, self._recorded(request))
 
     def identity(self) -> dict[str, Any]:
         return {"kind": self.kind, "content": self._content}
@@ -157,11 +154,11 @@ class RecordedEngine:
                 return dict(enumerate(completions[name])).get(request.sample)
         return None
 
-    def _completion(self, request: Request, recorded: dict[str, Any] | None, seconds: float) -> Completion:
+    def _completion(self, request: Request, recorded: dict[str, Any] | None) -> Completion:
         if recorded is None:
             name, which = request.base, f", sample {request.sample + 1}," if request.sample else ""
             message = f"{self._path} has no completion {name!r}{which} for the query {request.query[:80]!r}"
-            return Completion(None, None, _MODEL, seconds=seconds, error_reason="not_recorded", error_message=message)
+            return Completion(None, None, _MODEL, error_reason="not_recorded", error_message=message)
         usage = recorded.get("usage") or {}
         return Completion(
             encodable(recorded["text"]),  # JSON can escape half a surrogate pair
@@ -170,7 +167,6 @@ class RecordedEngine:
             prompt_tokens=usage.get("prompt_tokens") or 0,
             cached_tokens=usage.get("cached_tokens") or 0,
             completion_tokens=usage.get("completion_tokens") or 0,
-            seconds=seconds,
         )
 
     def _error(self, number: int, problem: str) -> RewriterError:

@@ -54,7 +54,6 @@ class _RequestState:
     first_sent: float = 0.0  # by `time.monotonic`: the patience begins there
     sends: int = 0
     attempts_used: int = 0
-    seconds: float = 0.0  # in flight
     latency: float | None = None  # of the last send
     omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`refused_fields`)
     left_out: tuple[str, ...] = ()  # of the last send
@@ -154,7 +153,6 @@ class OpenaiEngine:
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
                     result = await self._server.send(body, path)
                     state.latency = time.monotonic() - sent
-                    state.seconds += state.latency
                     slot.outcome = _outcome(result)
             except PatienceExceededError:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
@@ -241,7 +239,7 @@ class OpenaiEngine:
 
     def _completion(self, state: _RequestState, text: str | None, finish_reason: str | None, **more: Any) -> Completion:
         return Completion(
-            text, finish_reason, self._model, seconds=state.seconds, attempts=state.sends, latency=state.latency,
+            text, finish_reason, self._model, attempts=state.sends, latency=state.latency,
             tier=state.tier, **{**state.spent, **more},
         )  # fmt: skip
 

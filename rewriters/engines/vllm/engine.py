@@ -151,7 +151,7 @@ class VllmEngine:
         """One request, sent until it is answered or has had its attempts."""
         if gate is not None and not await gate.admit(request):
             return None
-        seconds, attempt = 0.0, 0
+        attempt = 0
         while True:
             # One of those that an engine died under may be the one that kills it.
             alone = self._last_chance if attempt and attempt + 1 == ATTEMPTS else contextlib.nullcontext()
@@ -167,20 +167,18 @@ class VllmEngine:
                     async with asyncio.timeout(self._settings.timeout_seconds):
                         completion = await self._generate(request)
                     self._answers, self._deaths = self._answers + 1, 0
-                    last = perf_counter() - began
-                    return dataclasses.replace(completion, seconds=seconds + last, attempts=attempt, latency=last)
+                    return dataclasses.replace(completion, attempts=attempt, latency=perf_counter() - began)
                 except TimeoutError:
                     reason, message = "timeout", f"no answer within {self._settings.timeout_seconds:g} s"
                     dead = self._answers == answers  # nor has anyone else had one: it hangs
                 except Exception as error:
                     reason, message, dead = failure_of(error)
-                seconds += (last := perf_counter() - began)
+                latency = perf_counter() - began
             if dead:
                 await self._revive(generation, message)
             if reason == "bad_request" or attempt >= ATTEMPTS:
                 return Completion(
-                    None, None, self._name, seconds=seconds, attempts=attempt, error_reason=reason, error_message=message,
-                    latency=last,
+                    None, None, self._name, attempts=attempt, error_reason=reason, error_message=message, latency=latency,
                 )  # fmt: skip
 
     async def _generate(self, request: Request) -> Completion:
