@@ -22,7 +22,6 @@ from rewriters.settings import Decoding, is_path
 from rewriters.strategy import render, shared_prefix, template_hash, told_hash, variables
 
 _FOLDER = Path(__file__).parent
-_SET_HERE = ("name", "own_file")
 
 
 class LlmStep(BaseModel):
@@ -50,8 +49,6 @@ class LlmStep(BaseModel):
     """A longer text fails as `too_long`."""
     decoding: Decoding = {}
     """Replaces values of the default decoding; temperature 0 unless it says another."""
-    own_file: bool = False
-    """True if the user wrote it."""
 
     @property
     def prompt_hash(self) -> str:
@@ -64,7 +61,7 @@ class LlmStep(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """Returns the identity of its results apart from the engine, as JSON values."""
-        return self.model_dump(mode="json", exclude={"own_file", "name", "decoding"}, exclude_defaults=True)
+        return self.model_dump(mode="json", exclude={"name", "decoding"}, exclude_defaults=True)
 
     def request(self, query: Query, values: Mapping[str, str], mask: Mask, decoding: Mapping[str, Any], engine: str) -> Request:
         """Returns the request for a query, whose personal data are masked.
@@ -121,12 +118,12 @@ def load_step(
         raise RewriterError("prompt", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
     fields = read_fields("prompt", where, path, read, "correct the path, or the file", "the fields of a step")
     declared = take_variables("prompt", where, fields)
-    for key in set(fields) & set(_SET_HERE):
-        raise RewriterError("prompt", f"{where}: {key} is not a field of a file; remove it")
+    if "name" in fields:
+        raise RewriterError("prompt", f"{where}: name is not a field of a file; remove it")
     for key in (parameters or {}).keys() - declared.keys():
         raise RewriterError("prompt", f"{where}: has no variable {key!r}{nearest(key, declared)}")
     with checked("prompt", where, lambda place: () if place else [*LlmStep.model_fields, "variables"]):
-        step = LlmStep.model_validate(fields | {"name": Path(source).stem, "own_file": is_path(source)})
+        step = LlmStep.model_validate(fields | {"name": Path(source).stem})
     filled = declared | dict(parameters or {}) | {"language": language or OF_THE_QUERY}
     step = step.model_copy(update={name: render(getattr(step, name), filled) for name in ("system", "prompt")})
     for name in sorted((variables(step.prompt) | variables(step.system)) - known):
