@@ -24,6 +24,7 @@ from jobs.config.load import load_config
 from jobs.config.settings import NotifySettings
 from jobs.terminal.state import State
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job
+from tests.support.waits import until
 from tests.support.wire import Said, Wire
 
 
@@ -50,10 +51,8 @@ class Webhook(Wire):
         """States of the job that were sent: `failed`, `waits for a server`, ..."""
         return [body["title"].rpartition(": ")[2] for body in self.bodies]
 
-    def wait_for(self, count: int, seconds: float = 30) -> None:
-        end = time.monotonic() + seconds
-        while len(self.bodies) < count and time.monotonic() < end:
-            time.sleep(0.01)
+    def wait_for(self, count: int) -> None:
+        until(lambda: len(self.bodies) >= count, 30)
         assert len(self.bodies) == count, self.titles
 
 

@@ -22,6 +22,7 @@ from jobs.run.limits import Stopped
 from jobs.run.progress import progress_file
 from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import StageState, State
+from tests.support.waits import until
 
 RUN = "night-0123456789ab"
 
