@@ -21,6 +21,7 @@ from cluster.storage.s3 import S3Storage
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.config.settings import AblateSettings
+from jobs.index.actors import load_on_actors, uses_actors
 from jobs.index.compare import (
     ComparedCorpus,
     NamedCorpus,
@@ -138,10 +139,10 @@ def index(
         planned = [row for one in corpora for row in planned_builds(one, progress, dry_run=dry_run)]
         if dry_run:
             return planned
-    return [row for one in corpora for row in built_of(one, progress)]
+    return [row for one in corpora for row in built_of(config, one, progress)]
 
 
-def built_of(corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:
+def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:
     """Builds the indexes of one corpus, as `index` does; raises with the code `run-held` where another process builds one.
 
     Unless `replace`, an existing local index counts as one that is being built.
@@ -151,7 +152,7 @@ def built_of(corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True
         prepared = passages(corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.member}".strip()))
         show = shown_progress(progress, "index")
         given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
-        built = [_build(given, one, progress) for one in indexes.builds]
+        built = [_build(config, given, one, progress) for one in indexes.builds]
     for build in indexes.builds:
         if build.folder is not None:
             note_source(build.folder, source)
@@ -161,9 +162,10 @@ def built_of(corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True
     return [one | {"done": f"{one['done']}{notes}"} for one in built]
 
 
-def _build(given: BuildInputs, build: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
+def _build(config: Config, given: BuildInputs, build: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
+    load = partial(load_on_actors, config) if build.encodes and uses_actors(config) else None
     with work_folder() as work:
-        given = given._replace(folder=work, progress=shown_progress(progress, build.name))
+        given = given._replace(folder=work, progress=shown_progress(progress, build.name), load=load)
         summary = build_on_s3(build, given) if remote(build.folder or "") else build.build(given)
     shown = build.name if summary.concrete is None else f"{build.name} ({summary.concrete})"
     counts = {"documents": summary.documents, "without_text": summary.without_text, "replaced": summary.replaced}
@@ -193,7 +195,7 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     for corpus in corpora:  # refuse before anything is built
         corpus.missing()
     for corpus in corpora:
-        _build_missing(corpus)
+        _build_missing(configs[0], corpus)
 
 
 def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
@@ -205,7 +207,7 @@ def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     return corpora
 
 
-def _build_missing(compared: ComparedCorpus) -> None:
+def _build_missing(config: Config, compared: ComparedCorpus) -> None:
     """Builds the indexes of a corpus that are missing, and checks those that are there, also what others build meanwhile."""
     corpus = compared.corpus
     while missing := compared.missing():
@@ -214,7 +216,7 @@ def _build_missing(compared: ComparedCorpus) -> None:
             message = f"index {folder}: there is none yet; it is built from {corpus.shown}"
             event("index", message, index=folder, corpus=corpus.paths)
         try:
-            built = built_of(corpus._replace(retrievers=missing), compared.progress, replace=False)
+            built = built_of(config, corpus._replace(retrievers=missing), compared.progress, replace=False)
         except RetrieverError as error:
             if error.code != "run-held":
                 raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from retrievers.corpora.files import COLUMNS, Progress, Source, corpus_files, co
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
+if TYPE_CHECKING:
+    from retrievers.elastic.bulk import BatchLoader
+
 
 class BuildInputs(NamedTuple):
     """Arguments of a build."""
@@ -31,6 +34,7 @@ class BuildInputs(NamedTuple):
     columns: CorpusSettings = COLUMNS
     folder: Path | None = None  # for temporary files; None: the system's
     progress: Progress = lambda phase, done, total: None
+    load: BatchLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
     replace: bool = True  # whether it may replace a local index; else an existing one was built by another process meanwhile
     source: str | None = None  # what tells the corpus's files from others without reading them; None: they are not all here
 
@@ -53,7 +57,7 @@ class Built:
     replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
     notes: Sequence[str] = ()  # what else a person should know
     concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
-    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.build.ElasticBuild.load`
+    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.bulk.load_corpus`
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class IndexBuild:
     name: str  # for messages
     location: str  # what tells it from other indexes
     build: Callable[..., Built]  # of `BuildInputs`; builds the index, unless the same one is there
+    encodes: bool = False  # whether passages are encoded, which workers of a cluster may do
     folder: str | None = None  # of a local index, here or on S3; `build` may be given another, and what it will replace
 
 

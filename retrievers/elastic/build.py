@@ -11,7 +11,7 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,11 +20,10 @@ from urllib.parse import quote
 
 from cluster.errors import DmqrError, RetrieverError
 from retrievers.analysis.detection import SAMPLE, other_language
-from retrievers.batches import made_ahead
 from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, IndexBuild, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import corpus_files, corpus_schema
-from retrievers.elastic.bulk import PASSAGE, Documents, PassageEncoder, load_documents
+from retrievers.elastic.bulk import PASSAGE, load_corpus
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
@@ -117,7 +116,9 @@ _MERGE_LOST = 30.0  # seconds without a merge: the node has restarted; an index 
 def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[IndexBuild]:
     """Returns the indexes of retrievers in Elasticsearch; raises as `elastic_indexes`."""
     return [
-        IndexBuild(alias, f"{alias} ({url_env})", partial(build_elastic_index, fields))
+        IndexBuild(
+            alias, f"{alias} ({url_env})", partial(build_elastic_index, fields), bool(fields.dense and fields.encoder.loaded)
+        )
         for (url_env, alias), fields in elastic_indexes(retrievers).items()
     ]
 
@@ -147,7 +148,7 @@ def build_elastic_index(fields: Fields, given: BuildInputs) -> Built:
         counts = Counter[str]()
         if not build.find_complete():
             build.create_index()
-            for part in build.load():
+            for part in (given.load or load_corpus)(build.loader_settings(), slices(build.documents, _BATCH)):
                 counts += part
                 given.progress("load", counts["loaded"] + counts["present"], build.written.documents)
             build.finish()
@@ -155,7 +156,7 @@ def build_elastic_index(fields: Fields, given: BuildInputs) -> Built:
 
 
 class ElasticBuild:
-    """One build, step by step."""
+    """One build, step by step; the caller loads the batches as `loader_settings` say."""
 
     def __init__(self, fields: Fields, given: BuildInputs, folder: Path) -> None:
         """Copies the corpus into `folder` and looks for the index on the server."""
@@ -169,8 +170,7 @@ class ElasticBuild:
                 self._encoder_identity = encoder_identity(fields.encoder)
         files = corpus_files(given.sources)
         schema = corpus_schema(files, given.columns)
-        self._in_flight = min(_IN_FLIGHT, self._settings.max_in_flight)
-        self._connection = Connection(self._where, self._settings, self._in_flight)
+        self._connection = Connection(self._where, self._settings, _IN_FLIGHT)
         self._connection.check()
         self._old = find_index(self._connection, self._alias)
         if self._old is not None and self._old.name == self._alias:
@@ -178,7 +178,7 @@ class ElasticBuild:
             remedy = "give the config another name, or delete that index"
             raise RetrieverError("storage-refused", f"{self._where}: index {problem}; {remedy}")
         self.written = write_documents(files, schema, folder, given.progress, given.columns)
-        self._documents = folder / DOCUMENTS
+        self.documents = folder / DOCUMENTS
         key = json.dumps(
             [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
             sort_keys=True,
@@ -207,19 +207,20 @@ class ElasticBuild:
         mapping = self._fields.mapping(self._dim) | {"_meta": {NOTE: self._note(complete=False)}}
         self._request("PUT", f"/{quote(self._index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
-    def load(self) -> Iterator[Counter[str]]:
-        """Loads the corpus; the documents of a batch are made while requests with those of the one before are in flight.
-
-        Yields counts: documents `loaded` and `present` in the index already, texts `encoded`, and vectors of an index `reused`.
-        """
-        documents = Documents(
-            self._connection, self._index, self._fields.text_field, self._fields.vector_field, self._dim,
-            self._vector_sources(), PassageEncoder(self._fields.encoder) if self._fields.dense else None,
-            resumed=self._existing is not None,
-        )  # fmt: skip
-        for actions, counts in made_ahead(documents, slices(self._documents, _BATCH)):
-            load_documents(self._connection, self._index, actions, self._in_flight)
-            yield counts
+    def loader_settings(self) -> dict[str, Any]:
+        """Returns the settings of `bulk.Documents`, as plain values for any process."""
+        return {
+            "where": self._where,
+            "connection": self._settings,
+            "index": self._index,
+            "in_flight": min(_IN_FLIGHT, self._settings.max_in_flight),
+            "text_field": self._fields.text_field,
+            "vector_field": self._fields.vector_field,
+            "encoder": self._fields.encoder if self._fields.dense else None,
+            "dim": self._dim,
+            "vector_sources": self._vector_sources(),
+            "resumed": self._existing is not None,
+        }
 
     @cached_property
     def _dim(self) -> int:
@@ -283,7 +284,7 @@ class ElasticBuild:
         note, written = (now.note if now else None) or {}, self.written
         replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != written.content else None
         bm25 = self._fields.bm25
-        looks = other_language(str(bm25[1].analyzer), sampled(self._documents, SAMPLE)) if bm25 else None
+        looks = other_language(str(bm25[1].analyzer), sampled(self.documents, SAMPLE)) if bm25 else None
         notes = () if looks is None else (f"warning: {looks}",)
         return Built(built, written.documents, written.without_text, replaced, notes, self._index, counts)
 

@@ -8,9 +8,8 @@ that it has already loaded.
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
-from retrievers.batches import in_threads
+from retrievers.batches import in_threads, made_ahead
 from retrievers.corpora.corpus import joined
 from retrievers.elastic.connection import BUSY, Connection, RequestRefused, ServerUnavailable, error_words, hits_of
 from retrievers.elastic.documents import fetch
@@ -30,6 +29,9 @@ from retrievers.settings import AnyEncoderSettings
 PASSAGE = "passage"  # the field with the hash of a document's text
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts to vectors, shape (n, dim); raises as `TextEncoder.encode`
+BatchLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], Iterator[Counter[str]]]
+"""Loads batches into an index, as `build.ElasticBuild.loader_settings` say; yields counts: documents `loaded` and `present` in
+the index already, texts `encoded`, and vectors of an index `reused`."""
 
 _DOCUMENTS, _BYTES = 512, 5 << 20  # per bulk request, at most; a larger document has a request to itself
 _LONGEST_ID = 512  # bytes that Elasticsearch accepts
@@ -111,53 +113,52 @@ def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
     return {"_op_type": "create", "_id": doc_id, "_source": source}
 
 
-@dataclass(frozen=True)
 class Documents:
     """Makes the documents of an index from record batches of a corpus."""
 
-    connection: Connection
-    index: str  # the concrete one
-    text_field: str
-    vector_field: str | None
-    dim: int
-    vector_sources: Sequence[tuple[str, str]]  # indexes and their fields with vectors of the same encoder
-    encode: Encode | None  # None: there are no vectors
-    resumed: bool  # whether the index may hold documents
+    def __init__(self, settings: Mapping[str, Any], connection: Connection, encode: Encode | None) -> None:
+        """Sends nothing.
+
+        `settings` are those of `build.ElasticBuild.loader_settings`; `encode` makes the vectors; None: there are none.
+        """
+        self._index, self._resumed, self._connection = settings["index"], settings["resumed"], connection
+        self._text_field, self._vector_field, self._dim = settings["text_field"], settings["vector_field"], settings["dim"]
+        self._vector_sources, self._encode = settings["vector_sources"], encode
 
     def __call__(self, batch: pa.RecordBatch) -> tuple[list[Action], Counter[str]]:
         """Returns the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks, and counts."""
         rows = batch.num_rows
-        if self.resumed:
+        if self._resumed:
             batch = self._missing(batch)
         if not batch.num_rows:
             return [], Counter(present=rows)
         texts, counts = joined(batch), Counter(loaded=batch.num_rows, present=rows - batch.num_rows)
         ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
         fields: list[dict[str, Any]] = [{} for _ in texts]
-        if self.encode is not None and self.vector_field is not None:
+        if self._encode is not None and self._vector_field is not None:
             hashes = [text_hash(text) for text in texts]
             vectors, reused = self._vectors(texts, hashes, ids)
             counts.update(encoded=len(set(hashes)) - reused, reused=reused)
-            fields = [{PASSAGE: one, self.vector_field: vectors[one]} if vectors[one].any() else {} for one in hashes]
+            fields = [{PASSAGE: one, self._vector_field: vectors[one]} if vectors[one].any() else {} for one in hashes]
         others = [name for name in batch.schema.names if name not in ("doc_id", "title", "text")]
         kept = batch.select(others).to_pylist() if others else [None] * len(texts)
         actions = []
         for doc_id, title, text, columns, field in zip(ids, titles, texts, kept, fields, strict=True):
-            document = {"doc_id": doc_id, "title": title, self.text_field: text} | field
+            document = {"doc_id": doc_id, "title": title, self._text_field: text} | field
             actions.append(create_action(doc_id, document if columns is None else document | {"columns": columns}))
         return actions, counts
 
     def _missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         doc_ids = batch.column("doc_id").to_pylist()
-        present = fetch(self.connection, self.index, doc_ids)
+        present = fetch(self._connection, self._index, doc_ids)
         return batch.filter(pa.array([doc_id not in present for doc_id in doc_ids]))
 
     def _vectors(self, texts: Sequence[str], hashes: Sequence[str], ids: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
         """Returns a vector for each hash, and how many of them an index held."""
-        assert self.encode is not None
+        assert self._encode is not None
         wanted = dict(zip(hashes, texts, strict=True))
         vectors: dict[str, np.ndarray] = {}
-        for index, field in self.vector_sources:
+        for index, field in self._vector_sources:
             left = [one for one in wanted if one not in vectors]
             if left:
                 vectors |= self._stored_vectors(index, field, left)
@@ -165,7 +166,7 @@ class Documents:
         new = [one for one in wanted if one not in vectors]
         if new:
             with refusals_named(texts, ids):
-                vectors |= dict(zip(new, self.encode([wanted[one] for one in new]), strict=True))
+                vectors |= dict(zip(new, self._encode([wanted[one] for one in new]), strict=True))
         return vectors, reused
 
     def _stored_vectors(self, index: str, field: str, hashes: list[str]) -> dict[str, np.ndarray]:
@@ -179,25 +180,42 @@ class Documents:
             "fields": [field, PASSAGE],
         }
         vectors = {}
-        for hit in hits_of(self.connection.search(index, body, "hits.hits.fields")):
+        for hit in hits_of(self._connection.search(index, body, "hits.hits.fields")):
             fields = hit["fields"]
             vector = np.array(fields.get(field) or [], dtype=np.float32)
-            if vector.shape == (self.dim,):
+            if vector.shape == (self._dim,):
                 vectors[fields[PASSAGE][0]] = vector
         return vectors
 
 
 class PassageEncoder:
-    """Encodes passages on the CPU; loads the model with the first call."""
+    """Encodes passages, one thread at a time; loads the model with the first call."""
 
-    def __init__(self, settings: AnyEncoderSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
+        self._settings, self._device = settings, device
         self._encoder: TextEncoder | None = None
+        self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        if self._encoder is None:
-            self._encoder = open_encoder(self._settings)
-        return self._encoder.encode([SearchText(text, "passage") for text in texts])
+        with self._lock:
+            if self._encoder is None:
+                self._encoder = open_encoder(self._settings, self._device)
+            return self._encoder.encode([SearchText(text, "passage") for text in texts])
+
+
+def load_corpus(
+    settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch], encode: Encode | None = None
+) -> Iterator[Counter[str]]:
+    """Loads batches as a `BatchLoader` in this process: encodes the next one while requests with one are in flight.
+
+    `encode` replaces the encoder of the config, which runs on the CPU.
+    """
+    if encode is None and settings["encoder"]:
+        encode = PassageEncoder(settings["encoder"])
+    with closing(Connection(settings["where"], settings["connection"], settings["in_flight"])) as connection:
+        for documents, counts in made_ahead(Documents(settings, connection, encode), batches):
+            load_documents(connection, settings["index"], documents, settings["in_flight"])
+            yield counts
 
 
 def text_hash(text: str) -> str:

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import ray
 
 from cluster.errors import ClusterError
+from cluster.run.actors import map_on_actors
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner, node_alive, tracker_options
@@ -16,7 +18,7 @@ from cluster.run.session import Session
 from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
 from tests.support.cluster import few_stages
-from tests.support.cluster.few_stages import EACH, POISON, begin, places, stages
+from tests.support.cluster.few_stages import EACH, POISON, Doubled, begin, places, stages
 from tests.support.waits import until
 
 SHARDS = 4
@@ -43,6 +45,25 @@ def ray_session() -> Iterator[None]:
 
 def pages(runner: Runner) -> dict[str, StageProgress]:
     return runner.tracker.progress().stages
+
+
+@pytest.mark.slow
+def test_actors_get_each_table_once_no_more_ahead_than_they_take_and_errors_are_as_they_are(ray_session: None) -> None:
+    made: list[int] = []
+
+    def tables(most: int) -> Iterator[pa.Table]:
+        for n in range(most):
+            made.append(n)
+            yield pa.table({"n": [n]})
+
+    found, ahead = [], []
+    for result in map_on_actors(Doubled, {"refused": 99}, Pool(1, 1, 0), tables(9), 2):
+        found.append(result)
+        ahead.append(len(made) - len(found))
+    assert sorted(found) == [2 * n for n in range(9)]
+    assert max(ahead) <= 2, "a table is taken only when an actor can be called with it"
+    with pytest.raises(ValueError, match=r"^no 3$"):
+        list(map_on_actors(Doubled, {"refused": 3}, Pool(1, 1, 0), tables(5), 2))
 
 
 @pytest.mark.slow

@@ -224,7 +224,7 @@ def test_a_build_that_another_process_has_finished_meanwhile(
 
 
 def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.elastic.build.load_documents", lambda *_: None)
+    monkeypatch.setattr("retrievers.elastic.bulk.load_documents", lambda *_: None)
     with pytest.raises(
         RetrieverError, match=r"holds 0 documents, the corpus 13; .* is unchanged; delete .* and build it again"
     ):

@@ -69,7 +69,7 @@ def documents_of(encode: Any, **more: Any) -> Documents:
     settings = {
         "index": "any", "text_field": "text", "vector_field": "vector", "dim": 2, "vector_sources": [], "resumed": False,
     }  # fmt: skip
-    return Documents(**settings | more, connection=connected(), encode=encode)
+    return Documents(settings | more, connected(), encode)
 
 
 def batch(**texts: str) -> pa.RecordBatch:

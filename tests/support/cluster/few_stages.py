@@ -72,6 +72,19 @@ class Poisoned:
         return table.append_column(SEEN.field(0), table.column("shard"))
 
 
+class Doubled:
+    """A table's number -> twice that, but for one that it refuses."""
+
+    def __init__(self, refused: int) -> None:
+        self._refused = refused
+
+    def __call__(self, table: pa.Table) -> int:
+        n = int(table["n"][0].as_py())
+        if n == self._refused:
+            raise ValueError(f"no {n}")
+        return 2 * n
+
+
 def left_out(table: pa.Table, error: Exception) -> pa.Table:
     """The fallback of queries under which a worker died."""
     assert "died under this query alone" in str(error)
