@@ -48,7 +48,7 @@ NOT_RUN = {
     r"uv pip compile|cp cluster/constraints": "tests/cluster/test_deployment.py resolves the pins",
     r"dmqr (index|plan|run|submit|logs|stop) configs/nightly\.yaml(?!.*--render)":
         "needs S3, Elasticsearch and a cluster: tests/jobs/whole_runs/test_nightly.py",
-    r"dmqr \w+ (existing|configs/elastic)\.yaml": "needs Elasticsearch: tests/jobs/job/test_elastic_limits.py",
+    r"dmqr \w+ (existing|configs/elastic)\.yaml": "needs Elasticsearch: tests/jobs/whole_runs/test_nightly.py",
 }  # fmt: skip
 """Commands that are not run -> why."""
 SERVERS = re.compile(r"http://localhost:\d+/v1")
