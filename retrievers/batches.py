@@ -76,9 +76,20 @@ def in_threads(
 
     Once one fails, the event that all are given is set, those that wait are dropped, and the error is raised.
     """
-    stop = threading.Event()
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def result_of(item: Item) -> Made:
+        if failures:  # before the waiting thread has heard of it: this one would begin to wait for a server that is away
+            raise failures[0]
+        try:
+            return work(item, stop)
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+            raise
+
     with ThreadPoolExecutor(max(1, min(most, len(items)))) as threads:
-        futures = [threads.submit(work, item, stop) for item in items]
+        futures = [threads.submit(result_of, item) for item in items]
         left = set(futures)
         try:
             while left:
