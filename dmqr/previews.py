@@ -110,6 +110,8 @@ def try_query(
                     for (config, file), label in zip(configs, labels, strict=True)
                 ]
                 warn(*dict.fromkeys(warning for config in loaded for warning in config.warnings))
+                for config in loaded if typed is not None else ():  # several queries come
+                    config.load(display.phase)
             for query in queries if typed is None else typed:
                 try:
                     with face.working("try") as display:

@@ -133,6 +133,12 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
+    def load(self, report_phase: Phase) -> None:
+        """Loads all models and indexes, which the first query would do otherwise; `report_phase` is called with the phase."""
+        report_phase(f"{self.label}: loading models and indexes")
+        for stage in self._stages:
+            self._meter(stage)
+
     def try_query(self, query: str, report_phase: Phase) -> Trial:
         """Returns the result of sending one query through all stages; `report_phase` is called with the current one.
 
@@ -226,13 +232,12 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
             key = hit["strategy"], hit["position"], hit["retriever"]
             stored.setdefault(key, []).append({"doc_id": hit["doc_id"], "score": hit["score"]})
         lists = {key: hits for key, hits in stored.items() if retrieve.retrievers[key[2]].together}
+        with_hits = {name for _, _, name in lists}
         texts = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
-        for key in ((text.strategy, text.position, name) for text in texts for name in retrieve.route(text.strategy)):
-            strategy, _, name = key
-            if not retrieve.retrievers[name].together:
-                lists[key] = stored.get(key, [])
-            elif strategy == ORIGINAL and name not in {known for *_, known in lists}:
-                lists[key] = []
+        routed = [(text.strategy, text.position, name) for text in texts for name in retrieve.route(text.strategy)]
+        together = {key for key in routed if retrieve.retrievers[key[2]].together}
+        lists |= {key: [] for key in routed if key in together and key[0] == ORIGINAL and key[2] not in with_hits}
+        lists |= {key: stored.get(key, []) for key in routed if key not in together}
         names = ("strategy", "position", "retriever")
         return [dict(zip(names, key, strict=True)) | {"hits": hits} for key, hits in lists.items()]
 

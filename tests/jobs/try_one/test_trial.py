@@ -133,6 +133,7 @@ def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkey
     monkeypatch.setattr(module, "Meter", lambda stage, start: (built.append(stage.name), Meter(stage, start))[1])
     path = job()
     with LoadedConfig(load_config(path), path, "small") as loaded:
+        loaded.load(lambda words: None)
         trials = [loaded.try_query(query, lambda words: None) for query in (QUERY, "bread and yeast", QUERY)]
     assert len(built) == len(set(built)) > 2
     assert trials[0].row["hits"] == trials[2].row["hits"]
