@@ -36,6 +36,7 @@ from jobs.run.record import Record
 from jobs.run.resume_check import begun_plan
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
+from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, covered_words, tally_of
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -46,8 +47,10 @@ from jobs.terminal.state import OutageLog
 STARTING = "starting the workers"  # until the first worker works
 
 
-def run(job: Job, progress: LiveDisplay, resume_command: str = "the same command", log: LogFiles | None = None) -> None:
-    """Runs the job to its end, resuming from the committed shards.
+def run(
+    job: Job, progress: LiveDisplay, resume_command: str = "the same command", log: LogFiles | None = None
+) -> tuple[Plan, Tally]:
+    """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
     Args:
         job: The job.
@@ -66,8 +69,12 @@ def run(job: Job, progress: LiveDisplay, resume_command: str = "the same command
         event("resume", f"finished already: {where}")
         if job.is_run:
             put_latest(prepared)
-        show_committed(progress.state, plan, tally_of(storage))
-        return
+        tally = tally_of(storage)
+        show_committed(progress.state, plan, tally)
+        starts = known_starts(json.loads(storage.get("run.json") or b"{}"), storage)
+        money = RunMoney(prepared, starts, DriverCosts())
+        Watch(prepared.prices, progress.state, money.around).still(tally.counts, tally.spent)
+        return plan, tally
     before = wait_until_free(storage, time.time(), on_wait=partial(event, "lease"))
     try:
         job.check_engines()
@@ -126,6 +133,7 @@ def run(job: Job, progress: LiveDisplay, resume_command: str = "the same command
                     job = replace(job, gold=job.gold or gold_of_queries(prepared, PlannedQueries(plan, storage)))
                     driver = Driver(job, session, lease, record, plan, tally, progress, signals, outages, resume_command)
                     driver.run()
+                    return plan, driver.tally
             except Stopped:
                 raise
             except DmqrError as error:  # after the start the run fails, it is not refused
