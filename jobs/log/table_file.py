@@ -3,7 +3,7 @@
 FORMS is the one table of formats: whatever a person gives as rows (a log, judgements, answers, a corpus) is opened here.
 
 - Parquet: pyarrow reads it, by row groups; DuckDB refuses text that is not UTF-8.
-- JSON: an object a line, whose fields are the columns.
+- JSON: an object a line, whose fields are the columns, or a hit of OpenSearch or Elasticsearch that wraps it in `_source`.
 - CSV: the first record names the columns, and every value is text; an empty field is null. Fields are parted by commas, in a
   `.tsv` by tabs; in a `.csv` whose header has no comma, by semicolons or tabs. A field may be in quotes, in which a quote is
   doubled (RFC 4180). A `.tsv` whose header has no quote has none (MS MARCO, AOL, `mysql -B`): each line is a record; a field
@@ -53,6 +53,7 @@ _MEMORY = "256MB"  # of DuckDB
 _QUOTED = '^"([^"]|"")*""([^"]|"")*"$|^""$'  # what writers of CSV quote: a quote in a text, and an empty text
 _QUOTES = "a quote that is not closed, or text behind one that is; write a quote inside quotes twice"
 _ONE_A_LINE = "write an object a line, as jq -c does"
+_BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
 _LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # others stand for bytes that are not UTF-8 (`surrogateescape`)
 _WRITE_UTF8 = "is not UTF-8; write the file as UTF-8"
 
@@ -145,6 +146,7 @@ class TextTable(NamedTuple):
     has_rows: bool
     row_bytes: int  # about as many as a row of a log takes, for the size of parts only
     head: Sequence[tuple[int, dict[str, Any]]] = ()  # line and object of the first objects of JSON; empty: it is CSV
+    wrapped: bool = False  # in `_source`
     delimiter: str = ","  # between fields of CSV
     quote: str = '"'  # around fields of CSV; empty: there are no quotes
     types: Mapping[str, pa.DataType] = MappingProxyType({})  # none: a column has the type that it is asked for as
@@ -206,7 +208,7 @@ class TextTable(NamedTuple):
         for number, line in enumerate(lines_of(self.path, self.etag), 1):
             if line.strip():
                 try:
-                    yield number, _object(number, line)
+                    yield number, _object(number, line, self.wrapped)
                 except TableFault as fault:
                     yield number, fault
 
@@ -262,8 +264,12 @@ class TextTable(NamedTuple):
 
     def _json(self, columns: Sequence[str]) -> str:
         fields = ", ".join(f"{text_literal(name)}: 'JSON'" for name in columns) or "'_id': 'JSON'"
+        if self.wrapped and columns:
+            inside = ", ".join(f"{identifier(name)} JSON" for name in columns)
+            fields = f"'_source': {text_literal(f'STRUCT({inside})')}"
         # unless it is said that lines are records, DuckDB takes a line for the value of a column that is alone
-        return f"read_json({file_literal(self.path)}, format = 'newline_delimited', records = true, columns = {{{fields}}})"
+        table = f"read_json({file_literal(self.path)}, format = 'newline_delimited', records = true, columns = {{{fields}}})"
+        return f"(SELECT unnest(_source) FROM {table})" if self.wrapped and columns else table
 
     def _check_unquoted(self, batch: pa.RecordBatch, first: int) -> None:
         """Refuses a field that is quoted as CSV in a file without quotes; `first`: records before the batch."""
@@ -306,8 +312,8 @@ def _as_list(name: str) -> str:
     return f"CASE WHEN json_type({column}) = 'ARRAY' THEN {column}->>'$[*]' ELSE [{column}->>'$'] END"
 
 
-def _object(number: int, line: bytes) -> dict[str, Any]:
-    """Returns the object of a line; text that is not UTF-8 has half surrogates."""
+def _object(number: int, line: bytes, wrapped: bool = False) -> dict[str, Any]:
+    """Returns the object of a line, or what it wraps; text that is not UTF-8 has half surrogates."""
     try:
         value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
@@ -318,7 +324,14 @@ def _object(number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         kind = "array" if isinstance(value, list) else "value"
         raise TableFault(f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", number)
-    return value
+    if isinstance(value.get("hits"), dict) and "hits" in value["hits"]:
+        raise TableFault(f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", number)
+    if len(value) == 1 and _BULK.issuperset(value) and isinstance(next(iter(value.values())), dict):
+        raise TableFault("an action of the bulk API; export the documents alone", number)
+    inside = (value.get("_source") or {}) if wrapped else value
+    if not isinstance(inside, dict):
+        raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
+    return inside
 
 
 def _passes(error: Exception) -> bool:  # it is no fault of the file
@@ -328,7 +341,7 @@ def _passes(error: Exception) -> bool:  # it is no fault of the file
 def _open_json(path: str, etag: str | None) -> TextTable | None:
     names: dict[str, None] = {}
     head: list[tuple[int, dict[str, Any]]] = []
-    read = 0
+    wrapped, read = None, 0
     for number, line in enumerate(lines_of(path, etag), 1):
         read += len(line)
         if not line.strip():
@@ -336,14 +349,18 @@ def _open_json(path: str, etag: str | None) -> TextTable | None:
         try:
             fields = _object(number, line)
         except TableFault:
-            if not head:
+            if wrapped is None:
                 raise  # the file is none of JSON lines
             continue
-        head.append((number, fields))
-        names |= dict.fromkeys(map(encodable, fields))
+        inside = isinstance(fields.get("_source"), dict)
+        if wrapped not in (None, inside):
+            raise TableFault("some objects are wrapped in _source, some are not; write all in one way", number)
+        wrapped, own = inside, fields["_source"] if inside else fields
+        head.append((number, own))
+        names |= dict.fromkeys(map(encodable, own))
         if len(head) == HEAD_OBJECTS or read > HEAD_BYTES:
             break
-    return TextTable(path, etag, list(names), True, 1 << 10, head) if head else None
+    return None if wrapped is None else TextTable(path, etag, list(names), True, 1 << 10, head, wrapped)
 
 
 def _open_csv(path: str, etag: str | None) -> TextTable | None:

@@ -164,16 +164,17 @@ def test_columns_of_json_that_are_no_text(tmp_path: Path) -> None:
     ]
     lines = [json.dumps({"query": f"query {n}"} | one) for n, one in enumerate(more)]
     columns = LogColumns("query", "id", "n", context_column="turns", values=("market", "sizes", "flag", "country"))
-    path = tmp_path / "log" / "country=is" / "a.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("\n\n".join(lines))
-    found = tables_of(str(path.parents[1]), columns)
-    assert [row["log_id"] for row in found["query_map"]] == ["18446744073709551615", "007", "7"]
-    assert {row["query"]: (row["log_count"], row["context"], dict(row["values"])) for row in found["queries"]} == {
-        "query 0": (3, "a\nb", {"market": "de", "sizes": "41; 42.5", "flag": "true", "country": "is"}),
-        "2024": (2, "one text", {"market": None, "sizes": None, "flag": "false", "country": "is"}),
-        "query 2": (1, None, {"market": None, "sizes": None, "flag": None, "country": "is"}),
-    }
+    for wrapped in (False, True):
+        path = tmp_path / f"log-{wrapped}" / "country=is" / "a.json"
+        path.parent.mkdir(parents=True)
+        path.write_text("\n\n".join(f'{{"_source": {line}}}' if wrapped else line for line in lines))
+        found = tables_of(str(path.parents[1]), columns)
+        assert [row["log_id"] for row in found["query_map"]] == ["18446744073709551615", "007", "7"]
+        assert {row["query"]: (row["log_count"], row["context"], dict(row["values"])) for row in found["queries"]} == {
+            "query 0": (3, "a\nb", {"market": "de", "sizes": "41; 42.5", "flag": "true", "country": "is"}),
+            "2024": (2, "one text", {"market": None, "sizes": None, "flag": "false", "country": "is"}),
+            "query 2": (1, None, {"market": None, "sizes": None, "flag": None, "country": "is"}),
+        }
 
 
 def test_rows_are_named_by_file_and_row_and_partitions_are_columns(tmp_path: Path) -> None:
@@ -227,12 +228,13 @@ def test_csv_that_is_not_utf8_rejects_its_rows_alone(rows: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("before", [0, 3000], ids=["in the head", "later"])
-def test_json_that_is_not_utf8_rejects_its_rows_alone(tmp_path: Path, before: int) -> None:
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "hits"])
+def test_json_that_is_not_utf8_rejects_its_rows_alone(tmp_path: Path, before: int, wrapped: bool) -> None:
     """Half a surrogate pair is what exporters write of a text that was cut in an emoji; DuckDB refuses such a file."""
     good = {"tags": ["a", None, 1.5], "size": 42, "all": {"é": [1, True]}}
     texts = [*(f"query {n}" for n in range(before)), "cut %", "caf@", "whole \U0001f600", "query 1"]
     rows = [{"query": text, "id": f"q{n}"} | good for n, text in enumerate(texts)]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n\n" for row in rows).encode()
+    lines = "".join(json.dumps({"_source": row} if wrapped else row, ensure_ascii=False) + "\n\n" for row in rows).encode()
     lines = (
         lines.replace(b"%", b"\\ud83d").replace(b"@", b"\xe9").replace(b'"id": "q1"', b'"id": "x", "id": "q1"')
     )  # the last holds
@@ -271,6 +273,9 @@ FAULTS = [
     ("a.json", "query,id\nx,1\n", 1, "no JSON: it begins with 'query,id'; write an object a line"),
     ("a.json", '{\n "query": "x"\n}\n', 1, "an object or array over several lines"),
     ("a.json", '[{"query": "x"}]', 1, "a JSON array, wanted an object"),
+    ("a.json", '{"took": 3, "hits": {"hits": []}}', 1, "a whole answer of a search; write an object a line"),
+    ("a.json", '{"index": {"_index": "q"}}\n{"query": "x"}', 1, "an action of the bulk API"),
+    ("a.json", '{"query": "x"}\n{"_source": {"query": "y"}}', 2, "some objects are wrapped in _source, some"),
     ("a.csv", 'query,id\ntea,1\n"milk\nhot",2,3\n', 3, "has 3 fields, and the header 2"),  # a quote may be wrong
     ("a.parquet", "", None, "cannot be read as Parquet: Parquet file size is 0 bytes; copy it again"),
     ("a.pq", "id,query\n", None, "cannot be read as Parquet: "),
