@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
-from cluster.run.stage import heartbeat, shard_of
+from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.needs import needed_counts
 from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.row_groups import RowGroups
 from jobs.chain.stages.stored_rows import (
     candidates_table,
     costs_columns,
@@ -58,8 +59,7 @@ class Write:
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
         tables["costs"] = pa.concat_tables([tables["costs"], self._elapsed(ids, table)])
-        of_results, tables_of_results = self._results(ids, block)
-        tables |= tables_of_results
+        of_results, files_of_results = self._results(shard, ids, block)
         errors = BlockErrors(table)
         counts = errors.losses()
         counts.update(of_results)
@@ -70,6 +70,7 @@ class Write:
         for entry in unnested(table, "counts")[1].to_pylist():
             counts[entry["name"]] += entry["count"]
         counts.update({} if work.only else needed_counts(table))
+        files |= files_of_results
         if work.keep_candidates:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
@@ -97,22 +98,24 @@ class Write:
         rows = [{"query_id": one} | entry for one in ids.to_pylist() for entry in entries[:1]]
         return pa.Table.from_pylist(rows, self._schemas["costs"])
 
-    def _results(self, ids: pa.Array, block: Candidates) -> tuple[Counter[str], dict[str, pa.Table]]:
-        """Returns counts of the results of all arms, and the rows of results/ and tails/."""
-        counts, results, tails = Counter[str](), list[pa.Table](), list[pa.Table]()
-        for number, answer in enumerate(self._work.answers):
-            results_of_arm, behind = results_of(ids, block, self._work, number)
-            queries = pc.count_distinct(results_of_arm.column("query_id")).as_py()
-            if self._work.only is None:
-                counts[arm_key(answer.arm, "queries_with_results")] += queries
-                counts[arm_key(answer.arm, "no_hits")] += block.rows - queries
-            else:
-                counts["queries_with_results"] += queries
-            results.append(results_of_arm)
-            tails.append(behind)
-            heartbeat()
-        counts["results"] = sum(rows.num_rows for rows in results)
-        return counts, {"results": pa.concat_tables(results), "tails": pa.concat_tables(tails)}
+    def _results(self, shard: int, ids: pa.Array, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
+        """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
+        counts: Counter[str] = Counter()
+        with RowGroups(self._storage, "results", shard) as results, RowGroups(self._storage, "tails", shard) as tails:
+            for number, answer in enumerate(self._work.answers):
+                results_of_arm, behind = results_of(ids, block, self._work, number)
+                queries = pc.count_distinct(results_of_arm.column("query_id")).as_py()
+                if self._work.only is None:
+                    counts[arm_key(answer.arm, "queries_with_results")] += queries
+                    counts[arm_key(answer.arm, "no_hits")] += block.rows - queries
+                    counts["arms_with_results"] += queries
+                else:
+                    counts["queries_with_results"] += queries
+                results.add(results_of_arm)
+                tails.add(behind)
+        counts["results"] = results.file.rows
+        files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
+        return counts, files
 
 
 def files_before(table: pa.Table) -> dict[str, list[File]]:
