@@ -166,6 +166,7 @@ def test_a_parser_that_does_not_fit_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"reasoning_parser": "deepseek_r2"}, r"no reasoning_parser 'deepseek_r2'; did you mean 'deepseek_r1'\?"),
         ({"args": {"reasoning_parser": "qwen3"}}, r"args.reasoning_parser is set by the engine itself"),
         ({"args": {"revision": "x"}}, r"args.revision is set by the engine itself"),
         ({"args": {"max_modle_len": 3}}, r"args.max_modle_len: .* no such engine argument; did you mean 'max_model_len'\?"),

@@ -1,4 +1,7 @@
-"""Settings that an engine may be given: arguments that the installed vLLM knows, and LoRA adapters."""
+"""Settings that an engine may be given: arguments and reasoning parsers that the installed vLLM knows, and LoRA adapters.
+
+The former are read from vLLM's source: importing it takes long.
+"""
 
 import ast
 import importlib.util
@@ -12,13 +15,25 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM makes roo
 
 
 def argument_names() -> set[str]:
-    """Returns the names of vLLM's engine arguments, by its source: importing it takes long."""
+    """Returns the names of vLLM's engine arguments; none where vLLM is not installed."""
+    classes = {node.name: node for node in _statements("engine/arg_utils.py") if isinstance(node, ast.ClassDef)}
+    fields = [statement for name in ("EngineArgs", "AsyncEngineArgs") if name in classes for statement in classes[name].body]
+    return {field.target.id for field in fields if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)}
+
+
+def parser_names() -> set[str]:
+    """Returns the names of vLLM's reasoning parsers; none where vLLM is not installed."""
+    names: set[str] = set()
+    for statement in _statements("reasoning/__init__.py"):
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
+            names |= {key.value for key in statement.value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    return names
+
+
+def _statements(path: str) -> list[ast.stmt]:
     spec = importlib.util.find_spec("vllm")
-    folder = next(iter((spec and spec.submodule_search_locations) or ()))
-    source = ast.parse((Path(folder) / "engine" / "arg_utils.py").read_text())
-    classes = [node for node in source.body if isinstance(node, ast.ClassDef) and node.name.endswith("EngineArgs")]
-    fields = [statement for node in classes for statement in node.body if isinstance(statement, ast.AnnAssign)]
-    return {field.target.id for field in fields if isinstance(field.target, ast.Name)}
+    source = Path(next(iter(spec.submodule_search_locations))) / path if spec else None  # type: ignore[arg-type]
+    return ast.parse(source.read_text()).body if source is not None and source.is_file() else []
 
 
 def adapter_folder(name: str) -> Path:

