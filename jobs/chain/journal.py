@@ -234,7 +234,7 @@ class JournalKeeper:
             journals = [*self._open.values()]
         for journal in journals:
             with journal.saving:
-                if journal.path in self._open:  # and was not released meanwhile
+                if journal.path in self._open and journal.path.exists():  # neither released nor merged by a later attempt
                     self._save(journal)
 
     def _save(self, journal: Journal) -> None:
