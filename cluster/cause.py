@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
+_CAUSE = re.compile(r"((jobs|rewriters|retrievers|cluster)\.[\w.]+|[A-Za-z_][\w.]*(Error|Exception|Exit))(:|$)")
 
 
 class KilledWorkerError(Exception):
@@ -14,7 +15,7 @@ class KilledWorkerError(Exception):
 def cause(error: BaseException) -> str:
     """Returns a failure's cause in one line: an error of ours that a worker raised (Ray wraps it), else the innermost cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
+    causes = [line for line in lines if _CAUSE.match(line)]
     ours = [line.split(": ", 1)[-1] for line in causes if line.startswith(_PACKAGES)]
     others = [line for line in causes if not line.startswith("ray.")]
     return (ours or others or lines or [type(error).__name__])[0].rstrip(".")

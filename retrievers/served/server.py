@@ -63,7 +63,7 @@ class ServerAway(RetrieverError):
     The reason is unavailable, rate_limited, or one of `TextRefused`.
     """
 
-    def __init__(self, code: str, line: str, reason: str, answers: bool) -> None:
+    def __init__(self, code: str, line: str, reason: str = "unavailable", answers: bool = False) -> None:  # pickle gives two
         super().__init__(code, line)
         self.reason, self.answers = reason, answers
 

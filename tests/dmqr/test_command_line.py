@@ -192,6 +192,8 @@ def test_what_a_worker_was_refused_is_said_before_what_lies_beneath_it() -> None
     )
     assert cause(RuntimeError(raised)) == "engine 'vllm': a/b cannot be loaded: OSError: no connection; correct rewrite.engine"
     assert cause(RuntimeError("ray.exceptions.RayTaskError: a\nZeroDivisionError: by zero")) == "ZeroDivisionError: by zero"
+    away = "ray::MapWorker(Score) (pid=7)\nretrievers.served.server.ServerAway: no valid answer from http://a; start it"
+    assert cause(RuntimeError(away)) == "no valid answer from http://a; start it"
 
 
 def test_an_address_stays_as_it_is_typed() -> None:

@@ -1,6 +1,7 @@
 """Encoders and rerankers at servers: what is sent, retried, given up and refused, against fakes of TEI and vLLM at the wire."""
 
 import base64
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from retrievers.retriever import SearchText
 from retrievers.served.client import ModelServer, ServedFacts
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
-from retrievers.served.server import Server, TextRefused
+from retrievers.served.server import Server, ServerAway, TextRefused
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import index_fields
@@ -82,6 +83,11 @@ def reranking(form: str) -> Iterator[FakeModels]:
 
 
 # ---------------------------------------------------------------- what is sent, and what is made of the answers
+
+
+def test_an_error_of_a_worker_reaches_the_driver_as_it_is() -> None:
+    error = ServerAway("server-away", "no valid answer from http://a; start it", "unavailable", answers=False)
+    assert pickle.loads(pickle.dumps(error)).line == error.line
 
 
 def test_vectors_are_of_length_1_with_the_prefix_of_their_kind(embedding: FakeModels) -> None:
