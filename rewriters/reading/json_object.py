@@ -41,7 +41,7 @@ def is_error(text: str) -> bool:
     """Returns True if the whole text is one JSON object with an error, as servers and gateways write it."""
     content = whole(text.strip(" `\n"), "{") or []
     keys = {label_key(key) for key, _ in content}
-    return any(label_key(key) in _ERRORS and part for key, part in content) or (
+    return any(label_key(key) in _ERRORS and part and not isinstance(part, float) for key, part in content) or (
         bool(keys & _MESSAGE) and keys <= _MESSAGE | {"reason"}
     )
 

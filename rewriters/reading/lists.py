@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import LlmAnswer, Value
-from rewriters.reading.lines import BULLET, has_text, is_chatter, is_fence, paragraph
+from rewriters.reading.lines import BULLET, has_text, is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
 from rewriters.reading.words import talk
 from rewriters.reading.words.refusals import is_refusal, without_questions
@@ -115,14 +115,14 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> tuple[list[tuple[in
     """Returns the texts with the numbers of their lines, and what they were read as."""
     query = answer.query
     first = next((at for at, line in enumerate(lines) if has_text(line)), 0)
-    begins = paragraph(lines, first)
+    begins = _paragraph(lines, first)
     thought = talk.is_thought(begins, query) and not (talk.is_introduction(begins, query) and not _SENTENCES.search(begins))
     numbered = _numbered(lines)
     bullets = [
         MarkedLine(at, match["text"], line[0].isspace()) for at, line in enumerate(lines) if (match := BULLET.match(line))
     ]
     marked = min((one.at for one in [*numbered, *bullets]), default=first)
-    if (thought and answer.truncated) or _refuses(begins, paragraph(lines[:marked], first), query):
+    if (thought and answer.truncated) or _refuses(begins, _paragraph(lines[:marked], first), query):
         return [], LINES
     rows = table(lines)
     if rows:
@@ -146,6 +146,14 @@ def _refuses(begins: str, told: str, query: str) -> bool:
         return True
     rest = without_questions(told)
     return rest != told and not talk.announces_texts(rest.rstrip(" *_:："))
+
+
+def _paragraph(lines: list[str], at: int) -> str:
+    """Returns all lines up to an empty one; what stands in a fence belongs to it."""
+    end = at
+    while end < len(lines) and lines[end].strip():
+        end += 1
+    return " ".join(lines[at:end])
 
 
 def _numbered(lines: list[str]) -> list[MarkedLine]:

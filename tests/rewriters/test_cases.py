@@ -27,6 +27,7 @@ from rewriters.normalise import PLAIN, id_bytes, normalise, query_id
 from rewriters.pool import Entry, load, load_pool, named
 from rewriters.query import Query
 from rewriters.reading.checks import is_in_wrong_language, is_repetitive
+from rewriters.reading.json_object import is_error
 from rewriters.reading.thoughts import strip_thinking
 from rewriters.reading.words.languages import folded, is_foreign, language_of, language_scripts, scripts
 from rewriters.reading.words.romanisation import is_romanised
@@ -145,6 +146,7 @@ def ended_at_anthropic(words: str) -> str:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "is_error": is_error,
     "is_foreign": is_foreign,
     "is_romanised": lambda latin, native: (
         is_romanised(latin, native, scripts(native)) and not is_in_wrong_language(native, latin)

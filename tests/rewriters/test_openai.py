@@ -58,6 +58,8 @@ def test_tokens_are_billed_by_the_tier_of_the_answer_else_by_that_of_args(
     server: FakeServer, opened: Opened, said: dict[str, str], billed: str
 ) -> None:
     server.answer = lambda body: Reply(content=json.dumps(completion("tea") | said).encode())
+    broken = Reply(content=json.dumps(completion(None) | {"error": "strange", "service_tier": "priority"}).encode())
+    server.fail("tea", broken, times=1)  # its tier is that of its own tokens at most
     assert one(opened(server, args={"service_tier": "flex"}), "tea").tier == billed
 
 

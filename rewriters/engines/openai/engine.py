@@ -230,6 +230,7 @@ class OpenaiEngine:
             self._warned_of_usage = True
             _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
         state.add(response.usage, response.tier)
+        state.tier = response.tier or self._tier  # and not that of an answer before
         usage, left_out = "counted" if counted else "reported", ", ".join(state.left_out) or None
         return self._completion(state, response.text, response.finish_reason, usage=usage, left_out=left_out)
 
