@@ -114,10 +114,17 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     notes = []
     if own is None and settings.pooling is None:
         notes.append("its files do not say how the vectors of tokens become one, so pooling cls is taken; set pooling")
+    if own is not None and settings.pooling not in (None, own):
+        notes.append(f"pooling is {settings.pooling} by the config, and {own} by the model")
     named = [name for name, text in prompts.items() if text]
     if settings.query_prefix is None and named and not query:
         prompts_named = f"the model has prompts ({', '.join(named)}) and none that is called query"
         notes.append(f"{prompts_named}, so none stands before queries; set query_prefix")
+    for key, configured, own_prompt in (
+        ("query_prefix", settings.query_prefix, query), ("passage_prefix", settings.passage_prefix, passage),
+    ):  # fmt: skip
+        if configured is not None and own_prompt not in ("", configured):
+            notes.append(f"{key} is {configured!r} by the config, and {own_prompt!r} by the model")
     similarity = str(values.get("similarity_fn_name") or "cosine")
     if similarity != "cosine" and not (similarity == "dot" and layers[-1:] and layers[-1].kind == "Normalize"):
         notes.append(f"the model was made for the similarity {similarity!r}; here vectors have length 1, and the cosine counts")
