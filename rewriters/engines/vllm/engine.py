@@ -96,8 +96,9 @@ class VllmEngine:
         for name in sorted(self._args.keys() - known) if known else ():
             what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
-        if self._parser is not None and (parsers := parser_names()) and self._parser not in parsers:
-            what = f"engine 'vllm': vLLM has no reasoning_parser {self._parser!r}{nearest(self._parser, parsers)}"
+        parser, parsers = self._settings.reasoning_parser, parser_names()
+        if parser is not None and parsers and parser not in parsers:
+            what = f"engine 'vllm': vLLM has no reasoning_parser {parser!r}{nearest(parser, parsers)}"
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
