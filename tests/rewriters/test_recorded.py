@@ -144,7 +144,7 @@ def test_a_recording_may_be_packed(tmp_path: Path, packed: str) -> None:
     data = json.dumps(TEA).encode()
     path = tmp_path / f"recorded.jsonl.{packed}"
     path.write_bytes(gzip.compress(data) if packed == "gz" else pa.compress(data, "zstd", asbytes=True))
-    with closing(RecordedEngine(path)) as engine:
+    with closing(RecordedEngine(RecordedSettings(kind="recorded", path=str(path)))) as engine:
         assert answer(engine, "tea").text == "x"
 
 
