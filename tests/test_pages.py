@@ -99,6 +99,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (QUICKSTART, "configs/ablate.yaml"):
         values = yaml.safe_load((folder / path).read_text())
         del values["retrieve"]["retrievers"]["dense"]
+        values["retrieve"]["store"] = True  # as lists of dense search are kept
         (folder / path).write_text(yaml.safe_dump(values))
     pq.write_table(
         pa.table({"query": ["how hot should tea be", "Tea", "tea ", " ", "light of a lamp at sea"]}), folder / "log.parquet"
