@@ -93,10 +93,10 @@ def in_threads(
         left = set(futures)
         try:
             while left:
-                done, left = wait(left, _ALIVE_SECONDS, FIRST_COMPLETED)
+                _, left = wait(left, _ALIVE_SECONDS, FIRST_COMPLETED)
                 alive()
-                for future in done:
-                    future.result()
+                if failures:  # the first: those that wait end with failures of their own once the event is set
+                    raise failures[0]
         except BaseException:
             stop.set()  # also where it is interrupted
             threads.shutdown(wait=False, cancel_futures=True)
