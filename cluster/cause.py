@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
-_CAUSE = re.compile(r"((jobs|rewriters|retrievers|cluster)\.[\w.]+|[A-Za-z_][\w.]*(Error|Exception|Exit))(:|$)")
+_CAUSE = re.compile(rf"(({'|'.join(map(re.escape, _PACKAGES))})[\w.]+|[A-Za-z_][\w.]*(Error|Exception|Exit))(:|$)")
 
 
 class KilledWorkerError(Exception):

@@ -183,7 +183,7 @@ class Connection:
             return self._unauthorized()
         if kind == "media_type_header_exception":  # the client asks for answers of its own major version
             problem = f"the server at {self.address} is of another major version than the client installed here"
-            return self._error("elastic-refused", f"{problem}; take such a server")
+            return self._error("elastic-refused", f"{problem}; take a server of the client's version")
         if status == 403 and kind:
             problem = f"does not allow {asked} with this key; give it the right: {text}"
             return self._error("server-access", f"{self.address} {problem}")

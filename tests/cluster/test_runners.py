@@ -162,7 +162,7 @@ def head() -> Iterator[Any]:
 
 @pytest.fixture
 def nodes(head: Any) -> Iterator[Any]:
-    """That cluster, whose nodes that a test adds are raylets on this machine, too."""
+    """Yields the cluster; nodes that a test adds to it are raylets on this machine, too."""
     yield head
     ray.shutdown()
     for node in list(head.worker_nodes):

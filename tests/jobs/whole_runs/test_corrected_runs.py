@@ -46,7 +46,7 @@ def asked(server: FakeServer, kind: str) -> list[str]:
 def test_answers_are_asked_from_what_the_grades_leave_and_from_pages(
     job: str, server: FakeServer, web: WebServer, passages: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which documents and pages these are, the frozen results of configs/crag.yaml say."""
+    """The frozen results of configs/crag.yaml say which documents and pages these are."""
     monkeypatch.setattr("jobs.chain.stages.llm.grade.split_sentences", lambda text: text.split(" ", 1))
     run = finished(prepared_work(job, [], None))
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}

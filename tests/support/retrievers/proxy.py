@@ -83,7 +83,7 @@ class Proxy(Wire):
         return self._spoilt(request, headers, fault)
 
     def _spoilt(self, request: Request, headers: Mapping[str, str], fault: Fault) -> Said:
-        """What the server answers to the items that are passed on, with the fault."""
+        """Returns the server's answer to the items that are passed on, with the fault."""
         items = request.items
         kept = [item for number, item in enumerate(items) if number not in fault.items]
         whole: dict[str, Any] = {"items": [], "responses": [], "errors": False}
