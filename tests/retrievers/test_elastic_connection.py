@@ -162,6 +162,8 @@ def test_servers_of_the_client_s_major_and_of_the_next_are_taken(elastic_answers
     else:
         words = rf"is Elasticsearch {version}, the client installed here is 8\.\d+\.\d+, for servers 8.x and 9.x; take such a s"
         assert re.search(words, refusal(block))
+    silent = elastic_answers(400, {"error": {"type": "media_type_header_exception", "reason": "Invalid media-type"}})
+    assert "is of another major version than the client installed here; take a server of the client's" in refusal(silent)
 
 
 @pytest.mark.parametrize("kind", ["answer", "html"])  # another product, a login page

@@ -249,9 +249,8 @@ def read_range(
     names = columns if schema is None else schema.names
     try:
         with storage.open(key) as file:  # columns of a later version than the file are null
-            return pq.read_table(
-                file, schema=schema, columns=names, filters=between, use_threads=False
-            )  # others are read beside it
+            # without threads, since other files are read beside it
+            return pq.read_table(file, schema=schema, columns=names, filters=between, use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
         of_storage = isinstance(error, OSError) and error.errno is not None  # without a number: of the bytes
         if of_storage or isinstance(error, UnavailableError):
