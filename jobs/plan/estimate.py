@@ -20,8 +20,7 @@ from jobs.plan.sample import PaidSample
 from jobs.plan.survey import Survey
 from jobs.plan.tokens import Tokens
 from jobs.plan.work import Component, WorkPart, work_of
-from jobs.run.draft import PlannedQueries
-from jobs.run.gold_answers import gold_of_queries
+from jobs.run.draft import PlannedQueries, gold_of_queries
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
 

@@ -20,11 +20,10 @@ from jobs.job.prepare import Prepared
 from jobs.plan.estimate import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import planned_saving
-from jobs.run.draft import PlannedQueries, draft_plan
+from jobs.run.draft import PlannedQueries, begun_plan, draft_plan
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.job import Job, run_of
 from jobs.run.money import RunMoney, tries_per_request
-from jobs.run.resume_check import begun_plan
 from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced

@@ -22,8 +22,7 @@ from jobs.config.settings import AblateSettings
 from jobs.job.prepare import Prepared, prepare
 from jobs.log.settings import LogSettings
 from jobs.plan.work import Component, component_of
-from jobs.run.draft import PlannedQueries
-from jobs.run.gold_answers import gold_of_queries
+from jobs.run.draft import PlannedQueries, gold_of_queries
 from jobs.run.job import run_of
 from jobs.run.run import run
 from jobs.runs.folder import SAMPLE, RunFolder, open_run, sample_log

@@ -24,16 +24,14 @@ from jobs.chain.pipeline import ASKING
 from jobs.counts import ERROR_QUERIES, FAILED_BY_OUTAGES
 from jobs.job.paths import package_folders
 from jobs.job.pools import check_shares
-from jobs.run.draft import PlannedQueries, draft_plan, plan_words, store_plan
+from jobs.run.draft import PlannedQueries, begun_plan, draft_plan, gold_of_queries, plan_words, store_plan
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
-from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
 from jobs.run.money import RunMoney
 from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
-from jobs.run.resume_check import begun_plan
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
 from jobs.runs.starts import known_starts

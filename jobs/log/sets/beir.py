@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cluster.errors import ConfigError, LogError, nearest
 from cluster.storage import is_there, open_storage, remote
-from jobs.log.sets.rows import SetQueries, as_text, table_of
+from jobs.log.sets.names import SetQueries, as_text, table_of
 from jobs.log.table_file import TableFault, text_lines
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"

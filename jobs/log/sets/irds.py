@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import ConfigError, DmqrError, nearest
-from jobs.log.sets.rows import as_text, table_of
+from jobs.log.sets.names import as_text, table_of
 
 Part = Literal["docs", "queries", "qrels"]
 _ROWS = 8192  # of documents, at a time

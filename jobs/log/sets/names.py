@@ -1,11 +1,14 @@
-"""Names of data sets: `beir:FOLDER/SPLIT`, `irds:ID` and `topics:FILE`.
+"""Names of data sets: `beir:FOLDER/SPLIT`, `irds:ID` and `topics:FILE`; their queries, as columns of text.
 
 They stand where a path may stand: in `log.path`, `corpus.path`, `evaluate.qrels`, `--corpus`, and as judgements on the command
 line. A set's queries have the columns of SET_COLUMNS, whatever its own files call them.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+import pyarrow as pa
 
 SetKind = Literal["beir", "irds", "topics"]
 KINDS: Final[tuple[SetKind, ...]] = ("beir", "irds", "topics")
@@ -46,3 +49,21 @@ def left_out_words(counts: Mapping[str, int]) -> str:
     """Returns the end of a line about a log, by the counts of its plan: how many queries of other splits are left out."""
     number = counts.get("left_out", 0)
     return f"; {number:,} queries of other splits left out" if number else ""
+
+
+class SetQueries(NamedTuple):
+    """The queries of a data set."""
+
+    rows: pa.Table  # query_id, text and other columns, all of them text
+    left_out: int  # queries of other splits that stand in the same file
+
+
+def table_of(rows: Sequence[Mapping[str, str | None]]) -> pa.Table:
+    """Returns rows as columns of text: `query_id`, `text`, then the others as they are first met; what lacks is null."""
+    names = dict.fromkeys(("query_id", "text", *(name for row in rows for name in row)))
+    return pa.table({name: pa.array([row.get(name) for row in rows], pa.string()) for name in names})
+
+
+def as_text(value: Any) -> str | None:
+    """Returns a value as text: one that is none as JSON."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -4,8 +4,7 @@ from cluster.errors import LogError
 from cluster.storage import FoundFile, files_at
 from jobs.log.sets import irds
 from jobs.log.sets.beir import judged_queries, split_of
-from jobs.log.sets.names import SetName
-from jobs.log.sets.rows import SetQueries
+from jobs.log.sets.names import SetName, SetQueries
 from jobs.log.sets.topics import topics
 
 _WHERE = "log.path"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import LogError
-from jobs.log.sets.rows import table_of
+from jobs.log.sets.names import table_of
 from jobs.log.table_file import text_lines
 
 Topic = dict[str, str | None]

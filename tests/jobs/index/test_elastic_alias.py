@@ -26,7 +26,7 @@ from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
 from jobs.pages.comparison import UNMEASURED
 from jobs.pages.samples import samples
-from jobs.run.resume_check import check_indexes_unchanged
+from jobs.run.draft import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.builds import BuildInputs

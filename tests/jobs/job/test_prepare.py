@@ -24,7 +24,7 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import VERSIONS, fingerprint, identity
 from jobs.job.prepare import Prepared, free_models, prepare, unpriced_models
-from jobs.run.resume_check import check_indexes_unchanged
+from jobs.run.draft import check_indexes_unchanged
 from retrievers import models
 from retrievers.local.build import build_local_index
 from rewriters.engines.settings import AnthropicSettings, OpenaiSettings, RecordedSettings, VllmSettings
