@@ -16,7 +16,6 @@ from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import remote
 from cluster.storage.prefetch import prefetch
 from jobs.log.files import LogFile, replaced
-from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.sets.queries import query_files, set_queries
 from jobs.log.table_file import HEAD_OBJECTS, ParquetTable, TableFault, TextTable, open_table
 
@@ -33,7 +32,6 @@ class LogColumns:
     count_column: str | None = None
     max_chars: int = 2000  # most code points of a query; longer ones are rejected
     context_column: str | None = None
-    max_context_chars: int = MAX_CONTEXT_CHARS  # code points of a context that count, the newest
     values: tuple[str, ...] = ()  # columns of which each query gets its most frequent value
     classify: Callable[[list[str]], list[str]] | None = None  # gives queries their `query_type`; a worker is sent it
 

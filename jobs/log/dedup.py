@@ -47,27 +47,16 @@ GROUP BY log_id HAVING n > 1 ORDER BY n DESC, log_id LIMIT 1
 
 @dataclass(frozen=True)
 class LogSummary:
-    """Counts of the log and the files made of it; rows = rows with a query_id + sum of `rejected`."""
+    """Counts of the log and the files made of it."""
 
-    rows: int
-    queries: int
-    rejected: dict[str, int]  # reason (a key of REASONS) -> number of log rows
+    counts: dict[str, int]
+    """`log_rows`: those with a query_id, and `rejected`, in all and by reason (`rejected_` and a key of REASONS); `queries`;
+    `traffic`: how often they were asked, all together; with a column of counts `rejected_traffic`, how often the rejected rows
+    were; `left_out`, where there are any: queries of a data set's other splits."""
     tables: dict[str, list[File]]  # queries of each tier in order of query_id, query_map and errors in order of the log
     shards: list[Shard]  # the row groups of `queries`
     task_seconds: float = 0.0  # of the work on other machines
     head: int = 0  # shards of the head, which are the first; 0: there is one tier
-    traffic: int = 0  # how often the queries were asked, all together
-    left_out: int = 0  # queries of a data set's other splits
-    rejected_traffic: int = 0  # how often the rejected rows were asked, all together
-
-    @property
-    def counts(self) -> dict[str, int]:
-        rejected = sum(self.rejected.values())
-        counts = {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
-        counts |= {f"rejected_{reason}": n for reason, n in self.rejected.items()}
-        if self.rejected_traffic != rejected:  # the log has a column of counts
-            counts["rejected_traffic"] = self.rejected_traffic
-        return counts | ({"left_out": self.left_out} if self.left_out else {})
 
 
 def dedup(
@@ -126,9 +115,13 @@ def dedup(
     tables = {"queries": [*head, *rest], "query_map": query_map, "errors": errors}
     rows, distinct = (sum(file.rows for file in tables[name]) for name in ("query_map", "queries"))
     first = sum(-(-file.rows // shard_size) for file in head)
-    left_out = sum(set_queries(data_set).left_out for data_set in sets)
-    not_asked = sum(piece.total for piece in pieces) - traffic
-    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic, left_out, not_asked)
+    log_counts = {"log_rows": rows, "queries": distinct, "rejected": sum(rejected.values()), "traffic": traffic}
+    log_counts |= {f"rejected_{reason}": n for reason, n in rejected.items()}
+    if (not_asked := sum(piece.total for piece in pieces) - traffic) != log_counts["rejected"]:  # there is a column of counts
+        log_counts["rejected_traffic"] = not_asked
+    if left_out := sum(set_queries(data_set).left_out for data_set in sets):
+        log_counts["left_out"] = left_out
+    return LogSummary(log_counts, tables, shards, sum(worked), first)
 
 
 def _parts(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:

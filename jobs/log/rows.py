@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from cluster.cause import one_line
 from jobs.log.check import LogColumns, RowGroup, opened
 from jobs.log.files import LogFile
+from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.table_file import FAULT
 
 TURNS = "\n"  # joins the turns of a context
@@ -118,7 +119,7 @@ def _read(batch: pa.RecordBatch, file: LogFile, columns: LogColumns, start: int)
     faults = batch.column(FAULT) if FAULT in batch.schema.names else pa.nulls(len(batch), pa.string())
     read = [log_ids, texts, _counts(batch, file, start, columns.count_column), faults]
     if columns.context_column is not None:
-        read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
+        read.append(contexts(_column(batch, file, columns.context_column), MAX_CONTEXT_CHARS))
     read += [values(_column(batch, file, name)) for name in columns.values]
     return pa.record_batch(read, schema=rows_schema(columns))
 

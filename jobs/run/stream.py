@@ -20,7 +20,17 @@ _THREAD = "stream"
 def stream(runner: Runner, pending: Sequence[Shard]) -> Results:
     """Starts a thread that runs the shards; returns the queue into which it puts each committed row, and None at the end."""
     results: Results = queue.Queue()
-    threading.Thread(target=_stream, args=(runner, pending, results), name=_THREAD, daemon=True).start()
+
+    def work() -> None:
+        shards = ({"shard": shard.number, "key": shard.key, "row_group": shard.row_group} for shard in pending)
+        try:
+            for row in runner.run(pa.Table.from_pylist([shard], SHARD) for shard in shards):
+                results.put(row)
+            results.put(None)
+        except BaseException as error:  # the main thread raises it
+            results.put(error)
+
+    threading.Thread(target=work, name=_THREAD, daemon=True).start()
     return results
 
 
@@ -38,13 +48,3 @@ def next_result(results: Results) -> dict[str, Any] | None:
     if isinstance(row, BaseException):
         raise row
     return row
-
-
-def _stream(runner: Runner, pending: Sequence[Shard], results: Results) -> None:
-    shards = ({"shard": shard.number, "key": shard.key, "row_group": shard.row_group} for shard in pending)
-    try:
-        for row in runner.run(pa.Table.from_pylist([shard], SHARD) for shard in shards):
-            results.put(row)
-        results.put(None)
-    except BaseException as error:  # the main thread raises it
-        results.put(error)

@@ -23,13 +23,11 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     spent: costs.Totals = field(default_factory=dict)
     by_start: SecondsByStart = field(default_factory=dict)
-    starts: set[int] = field(default_factory=set)  # the numbers of the starts that committed them
 
     def add(self, manifest: Manifest) -> None:
         """Adds a shard; one that was added before is ignored."""
         if manifest.shard not in self.shards:
             self.shards.add(manifest.shard)
-            self.starts.add(manifest.start)
             self.counts.update(manifest.counts)
             costs.add_totals(self.spent, manifest.spent)
             add_seconds(self.by_start, manifest)
@@ -46,13 +44,8 @@ class Committed:
 
 def tally_of(storage: Storage) -> Tally:
     """Returns the tally of all manifests of a run."""
-    return summed(manifests(storage))
-
-
-def summed(committed: Iterable[Manifest]) -> Tally:
-    """Returns the tally of manifests."""
     tally = Tally()
-    for manifest in committed:
+    for manifest in manifests(storage):
         tally.add(manifest)
     return tally
 

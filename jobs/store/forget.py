@@ -22,12 +22,12 @@ from jobs.chain.store.files import read_range
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import milliseconds
 from jobs.chain.store.tombstones import forgotten_queries, mark_forgotten, remove_earlier_marks
+from jobs.log.key import look_up_key
 from jobs.runs.folder import find_runs, sample_logs
 from jobs.store.compact import drop_forgotten
 from jobs.store.contents import stored_spaces
 from jobs.store.maintainer import maintaining
 from jobs.store.words import QueryWords
-from rewriters.normalise import query_id
 
 MOST_OTHERS = 100  # other queries that may go with one, unless it is said that all may
 
@@ -71,7 +71,7 @@ def forget(
     query_words = QueryWords(query)
     if not query_words.normal:
         raise ConfigError("argument", "QUERY: has no words; give the query to forget, in quotes")
-    gone, seen = Forgotten(query_id(query, context)), set[str]()
+    gone, seen = Forgotten(look_up_key(query, context)), set[str]()
     with maintaining(storage, dry_run=dry_run) as check:
 
         def look() -> None:

@@ -32,6 +32,7 @@ from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.prepare import Ready, leave, prepare
 from jobs.job.retrievers import open_documents
+from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
@@ -184,7 +185,7 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         """
         check_utf8("QUERY", query)
         columns = self._prepared.columns
-        context = (self._context or "")[-columns.max_context_chars :]
+        context = (self._context or "")[-MAX_CONTEXT_CHARS:]
         query_id = judge(query, self.config.log.max_chars, context)
         if isinstance(query_id, Rejection):
             raise ConfigError(

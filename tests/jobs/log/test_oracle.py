@@ -16,7 +16,7 @@ from jobs.log import parts as task_module
 from jobs.log import rows as rows_module
 from jobs.log.check import LogColumns
 from rewriters.normalise import normalise, query_id
-from tests.support.jobs.logs import deduped, refused
+from tests.support.jobs.logs import deduped, refused, rejected_by
 
 VARIANTS = [
     *("Jaguar", "jaguar", " JAGUAR\t", "ｊａｇｕａｒ", "jaguar speed", "jaguar \n speed", "JAGUAR  SPEED", "jaguar\u00a0speed"),
@@ -118,11 +118,12 @@ def most_asked(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @given(logs())
 def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
     context, values = "turns" if log["turns"] else None, ("market",) if log["market"] else ()
-    columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, 12, context, 20, values)
+    columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, 12, context, values)
     queries, query_map, rejected = oracle(log, 12)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_module, "BATCH_ROWS", log["batch"])
         patch.setattr(rows_module, "PIECE_BYTES", log["piece"])
+        patch.setattr(rows_module, "MAX_CONTEXT_CHARS", 20)
         patch.setattr(dedup_module, "PART_ROWS", log["part"])
         patch.setattr(dedup_module, "RANGE_ROWS", log["range"])
         patch.setattr(rows_module, "WIDE_BATCH_ROWS", log["batch"])
@@ -155,11 +156,11 @@ def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
     head = most_asked(queries)
     assert found["queries"] == [*head, *(one for one in queries if one not in head)]
     assert sum(shard.rows for shard in summary.shards[: summary.head]) == len(head)
-    assert summary.traffic == sum(one["log_count"] for one in queries)
+    assert summary.counts["traffic"] == sum(one["log_count"] for one in queries)
     assert found["query_map"] == query_map
     assert [(r["log_id"], r["reason"], r["raw"]) for r in found["errors"]] == rejected
-    assert summary.rows == len(query_map)
-    assert summary.queries == len(queries)
-    assert summary.rejected == Counter(reason for _, reason, _ in rejected)
+    assert summary.counts["log_rows"] == len(query_map)
+    assert summary.counts["queries"] == len(queries)
+    assert rejected_by(summary) == Counter(reason for _, reason, _ in rejected)
     assert [((shard.key, shard.row_group), shard.rows) for shard in summary.shards] == list(sizes.items())
     assert max(sizes.values()) <= log["shard_size"]

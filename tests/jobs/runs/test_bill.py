@@ -28,7 +28,7 @@ from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time
-from jobs.runs.tally import summed
+from jobs.runs.tally import kept
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import full_disk, record, run_in_process
@@ -220,7 +220,7 @@ def test_lines_add_up_to_the_bill(starts: list[dict[str, Any]], times: list[dict
         committed.append(Manifest(number, 1, {}, {}, costs, {}, {str(number): times[number - 1]}))
         add_totals(spent, costs)
         add_totals(spent, start["spent"])
-    reconciled = node_time(starts, summed(committed).by_start)
+    reconciled = node_time(starts, kept(committed)[1].by_start)
     for one in reconciled:
         assert sum(one[name] for name in TIMES) == pytest.approx(one["worker_seconds"] + one["over"])
     found = bill(prices, starts, reconciled, spent)
@@ -241,7 +241,7 @@ def test_stages_with_accelerators_pay_the_nodes_that_have_some() -> None:
     }  # fmt: skip
     costs = {"rerank": {"c@": {"seconds": 25.0}}, "retrieve": {"c@": {"seconds": 50.0}}}
     by_start = {"1": {stage: {"attributed": of["c@"]["seconds"], "start_up": 0.0} for stage, of in costs.items()}}
-    times = node_time([start], summed([Manifest(1, 1, {}, {}, costs, {}, by_start)]).by_start)
+    times = node_time([start], kept([Manifest(1, 1, {}, {}, costs, {}, by_start)])[1].by_start)
     spent = costs | start["spent"]  # type: ignore[operator]
     found = bill(Prices(node_hour={"cpu": 36.0, "gpu": 360.0}), [start], times, spent)
     assert found.usd == pytest.approx(11.0)
@@ -275,7 +275,7 @@ def worked(seconds: float, **pool: Any) -> dict[str, Any]:
     """The node time of a start of 10 s, whose pool of two workers was busy so long."""
     start = {"start": 1, "status": "finished", "wall_seconds": 10.0, "pools": {"retrieve": {"workers": 2, "gpus": 0.0} | pool}}
     by_start = {"1": {"retrieve": {"attributed": seconds, "start_up": 0.0}}}
-    (times,) = node_time([start], summed([Manifest(0, 1, {}, {}, {}, {}, by_start)]).by_start)
+    (times,) = node_time([start], kept([Manifest(0, 1, {}, {}, {}, {}, by_start)])[1].by_start)
     return times
 
 

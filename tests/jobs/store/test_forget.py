@@ -167,6 +167,8 @@ def test_words_of_many_other_queries_are_refused(tmp_path: Path, monkeypatch: py
 def test_a_query_after_turns(tmp_path: Path) -> None:
     told = forgotten(tmp_path, "and then", context="why does bread rise")
     assert told.query_id == query_id("and then", "why does bread rise")
+    told = forgotten(tmp_path, "and then", context="bread" * 2000)  # of which a log has the newest 8,000 characters
+    assert told.query_id == query_id("and then", "bread" * 1600)
 
 
 def test_no_words(tmp_path: Path) -> None:
