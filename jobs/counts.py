@@ -21,9 +21,7 @@ _ARM = "arm/"
 
 def cost_quantity(quantity: str) -> str:
     """Returns the column of costs/ that counts a quantity of work: each answer, refined query and grade is a request."""
-    if quantity == "web_searches":
-        return "searches"
-    return "requests" if quantity in ("answers", "rounds", "grades", "judgements") else quantity
+    return {"searches": "searches", "web_searches": "searches", "pairs": "pairs"}.get(quantity, "requests")
 
 
 def cost_stages(quantity: str) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ from pydantic import Field, model_validator
 
 from cluster.errors import nearest
 from cluster.settings import NOT_IDENTITY, Settings
+from jobs.tables import ITERATE, ORIGINAL
 from retrievers.kinds import AnyRetrieverSettings
-
-ORIGINAL, REFINED = "original", "iterate"
 
 
 class RetrieveSettings(Settings):
@@ -53,7 +52,7 @@ class RetrieveSettings(Settings):
         """Returns `routes` with those of strategies that not all retrievers are searched for."""
         routes = dict(self.routes)
         if any(retriever.originals_only for retriever in self.retrievers.values()):
-            every = {name: self.route(name) for name in (*strategies, REFINED)}
+            every = {name: self.route(name) for name in (*strategies, ITERATE)}
             routes |= {name: names for name, names in every.items() if len(names) < len(self.retrievers)}
         return routes
 

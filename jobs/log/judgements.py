@@ -74,12 +74,13 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
         raise ConfigError("judgements", f"{where}: {name}: {message}")
     if name is not None and name.kind == "irds":
         for query_id, doc_id, grade in irds.judgements(name.rest, where):
-            _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
+            line = f"{query_id} {doc_id} {grade}"
+            _add((query_id, doc_id, str(grade)), key, f"{where}: {path}", line, grades)
     else:
         # a query has spaces, so only tabs can end it
         split = lambda line: line.split("\t") if "\t" in line or key == "query" else line.split()  # noqa: E731
         for row, line, fields in _records(qrels_file(path, where), where, (key, "doc_id", "grade"), split):
-            _add_fields(fields, key, f"{where}: {path}: {row}", line, grades)
+            _add(fields, key, f"{where}: {path}: {row}", line, grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
@@ -137,7 +138,8 @@ def given_qrels(grades: Mapping[str, Mapping[str, int]], key: Key = "log_id") ->
     return Judgements("qrels", judged, key)
 
 
-def _add_fields(fields: Sequence[str], key: Key, where: str, line: str, grades: dict[str, dict[str, int]]) -> None:
+def _add(fields: Sequence[str], key: Key, where: str, line: str, grades: dict[str, dict[str, int]]) -> None:
+    """Adds a judgement to `grades`; refuses one that contradicts an earlier one, or whose grade is too high."""
     try:
         name, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
         value = (
@@ -152,11 +154,6 @@ def _add_fields(fields: Sequence[str], key: Key, where: str, line: str, grades: 
     for what, text in ((key, name), ("doc_id", doc_id)):
         if not text:
             raise ConfigError("judgements", f"{where}: the {what} is empty; correct it: {line[:80]!r}")
-    _add(grades, name, doc_id, value, where, line)
-
-
-def _add(grades: dict[str, dict[str, int]], name: str, doc_id: str, value: int, where: str, line: str) -> None:
-    """Adds a judgement to `grades`; refuses one that contradicts an earlier one, or whose grade is too high."""
     if value > MAX_GRADE:
         raise ConfigError(
             "judgements", f"{where}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"

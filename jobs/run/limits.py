@@ -3,17 +3,16 @@
 import math
 import signal
 import time
-from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
-from cluster import costs
 from cluster.errors import Stopped
 from cluster.host_program import is_embedded
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
 from jobs.counts import ERRORS, FAILED_BY_OUTAGES
 from jobs.job.prepare import Prepared
+from jobs.run.watch import Watch
 from jobs.runs.tally import Tally, covered_words
 from jobs.tables import NOTES
 from jobs.terminal.formats import money
@@ -29,29 +28,19 @@ def outcome(error: BaseException) -> Literal["stopped", "interrupted", "failed"]
     return "stopped" if isinstance(error, Stopped) and error.graceful else "failed"
 
 
-class Sums(NamedTuple):
-    """The sums over what is committed and what is in flight."""
+def limit(prepared: Prepared, plan: Plan, tally: Tally, watch: Watch, paid: float, resume_command: str) -> Stopped | None:
+    """Returns the exceeded limit, with the command that resumes in spite of it; None if no limit is exceeded.
 
-    judged: int  # queries of which it is known whether they are rewritten
-    counts: Mapping[str, int]
-    spent: costs.Totals
-    paid: float
-    """The part of the run that is paid for, 0 to 1: requests that were sent, of those that it may send; without an LLM judged
-    queries, of all."""
-    halted: bool  # True if requests were not sent, since the rest of the budget does not pay for them
-    around: float = 0.0  # USD that are not in `spent`: `jobs.run.money.RunMoney.around`
-
-
-def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:
-    """Returns the exceeded limit, with the command that resumes in spite of it; None if no limit is exceeded."""
-    limits, counts = prepared.config.limits, sums.counts
-    done, failed = sums.judged, counts.get("failed_queries", 0)
+    `paid` is the part of the run that is paid for, 0 to 1.
+    """
+    limits, counts, usd = prepared.config.limits, watch.counts, watch.state.usd
+    done, failed = watch.judged, counts["failed_queries"]
     at_end = done >= plan.counts["queries"]
     raised = resume_command + (" with limits__" if resume_command == "the same call" else " --set limits.")
     if too_many(failed, done, limits.error_rate, whole=at_end):
         failures = [(parts, n) for parts, n in ERRORS.of(counts) if parts[-1] not in NOTES]
         most, often = max(failures, key=lambda item: item[1])
-        away = counts.get(FAILED_BY_OUTAGES, 0)
+        away = counts[FAILED_BY_OUTAGES]
         alone = not too_many(failed - away, done, limits.error_rate, whole=at_end)
         again = f"{away:,} of them failed because a server did not answer; retry them with: {resume_command}; " if alone else ""
         return Stopped(
@@ -62,11 +51,11 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
             f"with: {raised}error_rate={min(1, round(failed / done + 0.01, 2))}",
             complete=len(tally.shards) == len(plan.shards),
         )
-    if limits.max_cost_usd is not None and prepared.prices is not None:
-        usd = prepared.prices.usd(sums.spent) + sums.around
-        if (sums.halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
-            whole = math.ceil(110 * usd / max(sums.paid, 1e-6)) / 100  # with a tenth more
-            short = sums.halted and usd <= limits.max_cost_usd
+    if limits.max_cost_usd is not None and usd is not None:
+        halted = watch.snapshot.halted > 0  # requests were not sent, since the rest of the budget does not pay for them
+        if (halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
+            whole = math.ceil(110 * usd / max(paid, 1e-6)) / 100  # with a tenth more
+            short = halted and usd <= limits.max_cost_usd
             left = " and does not pay for another request" if short else ""
             return Stopped(
                 "stopped-cost",

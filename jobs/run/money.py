@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from cluster import costs
 from cluster.costs import by_tier
+from cluster.prices import Prices
 from jobs.chain.arms.requests import asked_at_most
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
@@ -22,28 +23,26 @@ class RunMoney:
     """Counts the money of a run beside that which its present workers are granted."""
 
     def __init__(self, prepared: Prepared, before: Sequence[Start], driver_costs: DriverCosts) -> None:
-        self._prices, self._storage, self._driver_costs = prepared.prices, prepared.storage, driver_costs
-        self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
+        self._prices, self._storage, self._driver_costs = prepared.prices or Prices(), prepared.storage, driver_costs
+        self._earlier = self._prices.usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
         self._before = 0.0
 
     def renew(self, tally: Tally) -> None:
         """Counts all grants until now, and costs of earlier starts without a commit, as spent before."""
-        self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
+        self._before = self._prices.usd(self.total(tally)) - self._prices.usd(_other(tally.spent)) if self.limited else 0.0
 
     def elsewhere(self, spent: costs.Totals) -> float:
         """Returns the USD of all earlier starts and workers, of the other stages, the driver and the nodes."""
-        return self._before + self._usd(_other(spent)) + self.around() if self.limited else 0.0
+        return self._before + self._prices.usd(_other(spent)) + self.around() if self.limited else 0.0
 
     def around(self) -> float:
         """Returns the USD until now of the nodes' time and of what the drivers have spent, of all starts."""
-        if self._prices is None:
-            return 0.0
-        return self._earlier + self._usd(self._driver_costs.spent()) + self._nodes(self._driver_costs.node_seconds())
+        return self._earlier + self._prices.usd(self._driver_costs.spent()) + self._nodes(self._driver_costs.node_seconds())
 
     def earlier(self, tally: Tally) -> float:
         """Returns the USD of the starts before: `total`, and what their drivers and nodes have cost."""
-        return self._usd(self.total(tally)) + self._earlier
+        return self._prices.usd(self.total(tally)) + self._earlier
 
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
@@ -56,10 +55,7 @@ class RunMoney:
         return sums
 
     def _nodes(self, node_seconds: Mapping[str, float]) -> float:
-        return sum(self._prices.node_usd(node_seconds).values()) if self._prices is not None else 0.0
-
-    def _usd(self, spent: costs.Totals) -> float:
-        return self._prices.usd(spent) if self._prices is not None else 0.0
+        return sum(self._prices.node_usd(node_seconds).values())
 
 
 def tries_per_request(rewriting: Rewriting) -> int:

@@ -28,7 +28,7 @@ from jobs.run.draft import PlannedQueries, begun_plan, draft_plan, gold_of_queri
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
-from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
+from jobs.run.limits import Signals, Stall, limit, outcome, too_many
 from jobs.run.money import RunMoney
 from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
@@ -183,7 +183,7 @@ class Driver:
             self.record.note_states()
             self.progress.phase("checking and closing")
             self.record.driver_costs.begin("finish")
-            counts, put = self.tally.counts, partial(self._put, "finished")
+            counts, put = self.tally.counts, partial(self.record.put, "finished", self.plan, self.tally)
             balances = partial(self.job.balances, self.plan, counts)
             finish(self.prepared.storage, self.plan, counts, self.job.schemas, balances, put)
             if self.job.is_run:
@@ -191,7 +191,7 @@ class Driver:
         except BaseException as error:
             if not self.lease.lost():  # else run.json belongs to another driver
                 with contextlib.suppress(OSError, ClusterError):  # the first error is reported
-                    self._put(outcome(error))
+                    self.record.put(outcome(error), self.plan, self.tally)
             raise
 
     def work(self) -> None:
@@ -218,7 +218,8 @@ class Driver:
         finally:  # a stop that waits for nothing: the lease is not given back before the work ends
             runner.drop()
         self.outages.end()
-        self._check_complete(stopped, self.watch.last(tracker).halted > 0)
+        self.watch.last(tracker)
+        self._check_complete(stopped)
 
     def _reopen(self) -> None:
         """Reopens shards in which queries failed as a server did not answer, where only these exceed `limits.error_rate`."""
@@ -315,7 +316,7 @@ class Driver:
             problem = "has taken over this run; let it finish"
         raise Stopped("run-held", f"{self.prepared.storage.root}: another driver {problem}", graceful=False)
 
-    def _check_complete(self, stop: Stopped | None, halted: bool) -> None:
+    def _check_complete(self, stop: Stopped | None) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
         committed, planned = len(self.tally.shards), len(self.plan.shards)
         self.watch.still(self.tally.counts, self.spending.total(self.tally))
@@ -326,7 +327,7 @@ class Driver:
                 f"resume with: {self.resume_command}",
                 128 + self.signals.received,
             )
-        if last := self._limit(halted=halted):
+        if last := self._limit():
             raise last
         if stop and committed < planned:
             raise stop
@@ -335,15 +336,10 @@ class Driver:
             problem = f"{left} of {planned} shards did not finish; resume with: {self.resume_command}"
             raise Stopped("stopped-failure", problem, graceful=False)
 
-    def _limit(self, *, halted: bool = False) -> Stopped | None:
+    def _limit(self) -> Stopped | None:
         watch, total = self.watch, max(1, self.plan.counts["queries"])
         asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
         requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
         planned = self.job.most_requests
         paid = min(1.0, requests / (total * planned)) if planned else watch.judged / total
-        halted = halted or watch.snapshot.halted > 0
-        sums = Sums(watch.judged, watch.counts, watch.spent, paid, halted, self.spending.around())
-        return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
-
-    def _put(self, status: str) -> None:
-        self.record.put(status, self.plan, self.tally)
+        return limit(self.prepared, self.plan, self.tally, watch, paid, self.resume_command)

@@ -8,7 +8,7 @@ from cluster import costs
 from cluster.prices import Prices
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
-from cluster.run.snapshot import NOTHING, Snapshot, StageProgress
+from cluster.run.snapshot import NOTHING, StageProgress
 from jobs.runs.sums import by_reason
 from jobs.runs.tally import Tally, covered
 from jobs.terminal.state import StageState, State
@@ -119,11 +119,10 @@ class Watch:
         self.snapshot = snapshot
         self._add_up(counts, spent, pages)
 
-    def last(self, tracker: ProgressTracker) -> Snapshot:
-        """Returns the progress at the end of a runner, whose times are kept."""
-        snapshot = tracker.progress()
-        self._keep_times(snapshot.stages)
-        return snapshot
+    def last(self, tracker: ProgressTracker) -> None:
+        """Takes in the progress at the end of a runner, whose times are kept."""
+        self.snapshot = tracker.progress()
+        self._keep_times(self.snapshot.stages)
 
     def still(self, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date while nothing is under way."""

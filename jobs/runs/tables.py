@@ -52,11 +52,6 @@ def spread(items: Sequence[Item], count: int) -> list[Item]:
     return [items[(2 * number + 1) * len(items) // (2 * count)] for number in range(count)]
 
 
-def files(run: RunFolder, table: str, manifests: Sequence[Committed]) -> list[str]:
-    """Returns the paths or URLs of a table's files of these shards."""
-    return [run.storage.url(file.key) for one in manifests for file in one.files.get(table, ())]
-
-
 def portions(manifests: Sequence[Committed], table: str, rows: int) -> Iterator[list[Committed]]:
     """Yields the shards in order, in groups with about `rows` rows of a table, at least one shard each."""
     portion: list[Committed] = []
@@ -112,7 +107,9 @@ def create_views(
 ) -> None:
     """Has views, whose names begin with `prefix`, stand for the rows of tables: of some shards, or of all."""
     for table in tables:
-        paths = run.tables.get(table, ()) if manifests is None else files(run, table, manifests)
+        paths = run.tables.get(table, [])
+        if manifests is not None:
+            paths = [run.storage.url(file.key) for one in manifests for file in one.files.get(table, ())]
         create_view(connection, f"{prefix}{table}", table, paths)
 
 

@@ -14,9 +14,10 @@ import pytest
 from cluster.errors import LogError
 from cluster.storage.s3_duckdb import no_room
 from jobs.log.check import LogColumns
+from jobs.log.rejections import rejected_words
 from jobs.log.rows import contexts, values
 from jobs.tables import STORED
-from tests.support.jobs.logs import deduped, refused, rejected_by, write_log
+from tests.support.jobs.logs import deduped, refused, write_log
 
 # ---------------------------------------------------------------- files
 
@@ -109,7 +110,7 @@ def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path) -> None:
     for name, options in (("plain", {"use_dictionary": False}), ("dictionary", {})):
         log = write_log(tmp_path / f"{name}.parquet", {"query": pa.array(raw, pa.binary()).view(pa.string())}, **options)
         summary, tables = deduped(log, tmp_path / name)
-        assert rejected_by(summary) == {"empty": 1, "not_utf8": 2}
+        assert rejected_words(summary.counts) == "3 rejected (1 empty, 2 not_utf8)"
         assert [(r["reason"], r["message"], r["raw"]) for r in tables["errors"]] == [
             ("not_utf8", "the query is not UTF-8 (byte 3)", "caf\ufffd menu"),
             ("not_utf8", "the query is not UTF-8 (byte 0)", "\ufffd\ufffd\ufffd"),
@@ -144,7 +145,7 @@ def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) ->
     _, tables = deduped(str(tmp_path / "log"), tmp_path / "out", LogColumns("lang"))
     assert [(q["query"], q["log_count"]) for q in tables["queries"]] == [("en/us", 4)]
     summary, _ = deduped(str(tmp_path / "log"), tmp_path / "out", LogColumns("date"))
-    assert (summary.counts["queries"], rejected_by(summary)) == (2, {"empty": 1})
+    assert (summary.counts["queries"], rejected_words(summary.counts)) == (2, "1 rejected (1 empty)")
 
 
 # ---------------------------------------------------------------- contexts
@@ -165,7 +166,7 @@ def test_a_row_with_a_context_that_is_not_utf8_is_rejected(tmp_path: Path) -> No
     raw = pa.array([b"fine", b"caf\xe9", None, b"caf\xe9" + b"x" * 9000], pa.binary()).view(pa.string())
     rows = {"query": ["a", "b", "c", None], "turns": raw}
     summary, found = deduped(write_log(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
-    assert rejected_by(summary) == {"empty": 1, "not_utf8": 1}
+    assert rejected_words(summary.counts) == "2 rejected (1 empty, 1 not_utf8)"
     assert [(row["log_id"], row["message"], row["raw"]) for row in found["errors"]] == [
         ("log.parquet#1", "the context is not UTF-8 (byte 3)", "caf\ufffd"), ("log.parquet#3", "the query is null", None)
     ]  # fmt: skip

@@ -22,8 +22,9 @@ from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
+from jobs.log.rejections import rejected_words
 from jobs.run.draft import draft_plan, store_plan
-from tests.support.jobs.logs import rejected_by, rows_of
+from tests.support.jobs.logs import rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -86,10 +87,9 @@ def test_the_tables_are_those_of_one_process(
         assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == {
             file.key for files in summary.tables.values() for file in files
         }
-        shards, rows = [shard[2:] for shard in summary.shards], summary.counts["log_rows"]
-        found.append((rows_of(summary, storage), shards, rejected_by(summary), rows))
+        found.append((rows_of(summary, storage), [shard[2:] for shard in summary.shards], summary.counts))
     assert found[0] == found[1]
-    assert found[0][2:] == ({"empty": 6}, 6 * 401)
+    assert (rejected_words(found[0][2]), found[0][2]["log_rows"]) == ("6 rejected (6 empty)", 6 * 401)
     assert distinct is None or len(found[0][0]["queries"]) == distinct
     assert len({row["query_id"] for row in found[0][0]["queries"]}) == len(found[0][0]["queries"])
 

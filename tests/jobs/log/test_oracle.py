@@ -16,7 +16,7 @@ from jobs.log import parts as task_module
 from jobs.log import rows as rows_module
 from jobs.log.check import LogColumns
 from rewriters.normalise import normalise, query_id
-from tests.support.jobs.logs import deduped, refused, rejected_by
+from tests.support.jobs.logs import deduped, refused
 
 VARIANTS = [
     *("Jaguar", "jaguar", " JAGUAR\t", "ｊａｇｕａｒ", "jaguar speed", "jaguar \n speed", "JAGUAR  SPEED", "jaguar\u00a0speed"),
@@ -156,11 +156,10 @@ def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
     head = most_asked(queries)
     assert found["queries"] == [*head, *(one for one in queries if one not in head)]
     assert sum(shard.rows for shard in summary.shards[: summary.head]) == len(head)
-    assert summary.counts["traffic"] == sum(one["log_count"] for one in queries)
     assert found["query_map"] == query_map
     assert [(r["log_id"], r["reason"], r["raw"]) for r in found["errors"]] == rejected
-    assert summary.counts["log_rows"] == len(query_map)
-    assert summary.counts["queries"] == len(queries)
-    assert rejected_by(summary) == Counter(reason for _, reason, _ in rejected)
+    counts, traffic = Counter(f"rejected_{reason}" for _, reason, _ in rejected), sum(one["log_count"] for one in queries)
+    counts.update(rejected=len(rejected), log_rows=len(query_map), queries=len(queries), traffic=traffic)
+    assert counts.items() <= summary.counts.items()
     assert [((shard.key, shard.row_group), shard.rows) for shard in summary.shards] == list(sizes.items())
     assert max(sizes.values()) <= log["shard_size"]

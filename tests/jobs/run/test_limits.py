@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.prices import Prices
 from cluster.storage.files import FileStorage
 from jobs.config.settings import LimitSettings
 from jobs.pages.summary import closing_table
 from jobs.run.job import Job
-from jobs.run.limits import Signals, Stall, Stopped, Sums, limit
+from jobs.run.limits import Signals, Stall, Stopped, limit
 from jobs.runs.folder import open_run
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
@@ -24,24 +23,18 @@ from tests.support.jobs.in_process_runs import QUERIES, full_disk, prepared_job,
 from tests.support.jobs.nights import log
 from tests.support.jobs.run_folders import page
 
-HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
-
 
 def stop(done: int, failed: int, shards: int = 2, committed: int = 1, halted: bool = False, **limits: Any) -> str | None:
     """Message of the driver."""
     config = SimpleNamespace(limits=LimitSettings(**limits))
-    prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
+    prepared: Any = SimpleNamespace(config=config, storage=FileStorage("/runs/r"))
     plan: Any = SimpleNamespace(shards=list(range(shards)), counts={"queries": done if committed == shards else 200 * shards})
     counts = Counter(queries=done, failed_queries=failed)
     counts["error/rewrite/keyword/truncated"] = failed
     counts["error/fuse//no_hits"] = 1000  # a note, not a failure
-    stopped = limit(
-        prepared,
-        plan,
-        Tally(set(range(committed)), counts, HOUR),
-        Sums(done, counts, HOUR, 0.5, halted),
-        "dmqr run night.yaml --set a=1",
-    )
+    state, snapshot = SimpleNamespace(usd=2.0), SimpleNamespace(halted=int(halted))
+    watch: Any = SimpleNamespace(judged=done, counts=counts, state=state, snapshot=snapshot)
+    stopped = limit(prepared, plan, Tally(set(range(committed)), counts), watch, 0.5, "dmqr run night.yaml --set a=1")
     return None if stopped is None else str(stopped)
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cluster.isolation import Isolation
-from cluster.prices import Prices
 from cluster.run.lease import Lease
 from cluster.run.meter import run_block
 from cluster.run.session import Session
@@ -23,7 +22,7 @@ from jobs.config.load import load_config
 from jobs.config.settings import LimitSettings
 from jobs.job.pools import check_shares
 from jobs.run.finish import check_balances, run_balances
-from jobs.run.limits import Signals, Stall, Sums, limit
+from jobs.run.limits import Signals, Stall, limit
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.retriever import retriever_identity
@@ -119,11 +118,11 @@ def a_signal(_: Patch) -> None:
 def a_limit(**limits: float) -> Callable[[Patch], object]:
     def judge(_: Patch) -> None:
         config = anything(limits=LimitSettings(**limits))
-        prepared = anything(config=config, prices=Prices(cpu_worker_hour=2.0), storage=storage())
+        prepared = anything(config=config, storage=storage())
         counts = Counter({"queries": 200, "failed_queries": 10, "error/rewrite/dmqr/truncated": 10})
-        hour = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
         plan = anything(shards=[0, 1], counts={"queries": 400})
-        stop = limit(prepared, plan, Tally({0}, counts, hour), Sums(200, counts, hour, 0.5, halted=False), AGAIN)
+        watch = anything(judged=200, counts=counts, snapshot=anything(halted=0), state=anything(usd=2.0))
+        stop = limit(prepared, plan, Tally({0}, counts), watch, 0.5, AGAIN)
         assert stop is not None
         raise stop
 

@@ -14,7 +14,6 @@ from cluster.storage import Storage, open_storage
 from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import LogFile, find_log_files
-from jobs.log.rejections import REASONS
 
 QUERY = LogColumns("query")
 Tables = dict[str, list[dict[str, Any]]]
@@ -36,11 +35,6 @@ def rows_of(summary: LogSummary, storage: Storage) -> Tables:
         return rows
 
     return {name: [row for file in files for row in read(file.key)] for name, files in summary.tables.items()}
-
-
-def rejected_by(summary: LogSummary) -> dict[str, int]:
-    """Returns reason -> number of rejected log rows."""
-    return {reason: n for reason in REASONS if (n := summary.counts.get(f"rejected_{reason}", 0))}
 
 
 def deduped(
