@@ -143,15 +143,12 @@ def totals(flat: pa.StructArray) -> Totals:
 
 def by_start(flat: pa.StructArray) -> dict[str, dict[str, dict[str, float]]]:
     """Returns the seconds of COST entries by number of the run's start and stage: `attributed` to rows, and `start_up`."""
-    sums: dict[tuple[int, str, bool], float] = {}
-    columns = (flat.field(name).to_pylist() for name in ("start", "stage", "component", "seconds"))
-    for start, stage, component, seconds in zip(*columns, strict=True):
-        key = start, stage, component.startswith(START_UP)
-        sums[key] = sums.get(key, 0.0) + seconds
+    table = pa.Table.from_struct_array(flat).select(["start", "stage", "component", "seconds"])
+    table = table.append_column("starting", pc.starts_with(table.column("component"), START_UP))
     result: dict[str, dict[str, dict[str, float]]] = {}
-    for (start, stage, starting), seconds in sums.items():
-        of_stage = result.setdefault(str(start), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
-        of_stage["start_up" if starting else "attributed"] = seconds
+    for row in table.group_by(["start", "stage", "starting"]).aggregate([("seconds", "sum")]).to_pylist():
+        seconds = result.setdefault(str(row["start"]), {}).setdefault(row["stage"], {"attributed": 0.0, "start_up": 0.0})
+        seconds["start_up" if row["starting"] else "attributed"] = row["seconds_sum"]
     return result
 
 
@@ -179,16 +176,6 @@ def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
         for sums in costs.get(stage, {}).values():
             for name, value in sums.items():
                 result[name] = result.get(name, 0) + value
-    return result
-
-
-def work_seconds(costs: Totals) -> dict[str, float]:
-    """Returns stage -> busy seconds of its components, without start-up; no entry for a stage that has only started up."""
-    result: dict[str, float] = {}
-    for stage, components in costs.items():
-        for component, sums in components.items():
-            if not component.startswith(START_UP):
-                result[stage] = result.get(stage, 0.0) + sums.get("seconds", 0.0)
     return result
 
 

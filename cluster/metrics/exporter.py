@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.costs import Totals, work_seconds
+from cluster.costs import START_UP, Totals
 from cluster.run.snapshot import BlockTotals, Snapshot
 
+_METHODS = {"counter": "inc", "gauge": "set", "histogram": "observe"}  # of Ray's classes, by kind
 RUN_LABELS = ("run", "run_id")  # of every metric: the config's name, and the run's folder
 LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
 
@@ -51,27 +52,17 @@ class Exporter:
         self._run_labels = dict(zip(RUN_LABELS, (run, run_id), strict=True))
         self._open: dict[str, Any] = {}
 
-    def add(self, name: str, amount: float, **labels: str) -> None:
-        """Adds to a counter an amount above 0."""
-        self._metric(name).inc(amount, labels)
-
-    def set(self, name: str, value: float, **labels: str) -> None:
-        self._metric(name).set(value, labels)
-
-    def observe(self, name: str, value: float, **labels: str) -> None:
-        """Counts a value in the buckets of a histogram."""
-        self._metric(name).observe(value, labels)
-
-    def _metric(self, name: str) -> Any:
+    def record(self, name: str, value: float, **labels: str) -> None:
+        """Adds a value above 0 to a counter, sets a gauge to it, or counts it in the buckets of a histogram."""
+        kind, about, label_names, buckets = METRICS[name]
         if name not in self._open:
             from ray.util import metrics
 
-            kind, about, labels, buckets = METRICS[name]
             more = {"boundaries": list(buckets)} if kind == "histogram" else {}
-            metric = getattr(metrics, kind.capitalize())(name, about, tag_keys=(*labels, *RUN_LABELS), **more)
+            metric = getattr(metrics, kind.capitalize())(name, about, tag_keys=(*label_names, *RUN_LABELS), **more)
             metric.set_default_tags(self._run_labels)
             self._open[name] = metric
-        return self._open[name]
+        getattr(self._open[name], _METHODS[kind])(value, labels)
 
 
 class TrackedMetrics:
@@ -95,7 +86,7 @@ class TrackedMetrics:
         threading.Thread(target=look, name="metrics", daemon=True).start()
 
     def retried(self, stage: str) -> None:
-        self._exporter.add("dmqr_retries", 1, stage=stage)
+        self._exporter.record("dmqr_retries", 1, stage=stage)
 
     def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:
         """Counts a finished block of a stage: its rows, seconds and totals."""
@@ -106,23 +97,24 @@ class TrackedMetrics:
         _count_errors(counts, totals.counts)
         for series, amount in counts.items():
             if amount > counted[series]:
-                self._exporter.add(series[0], amount - counted[series], **dict(series[1]))
+                self._exporter.record(series[0], amount - counted[series], **dict(series[1]))
         self._counted[shard][stage] = counted | counts  # the larger of each
-        busy = work_seconds(totals.spent)
-        self._exporter.observe("dmqr_block_seconds", sum(busy.values()) if busy else seconds, stage=stage)
+        parts = [part for components in totals.spent.values() for part in components.items()]
+        busy = [sums.get("seconds", 0.0) for component, sums in parts if not component.startswith(START_UP)]
+        self._exporter.record("dmqr_block_seconds", sum(busy) if busy else seconds, stage=stage)
 
     def ended(self, shard: int) -> None:
         """Forgets a shard that is committed or given up."""
         self._counted.pop(shard, None)
 
     def _look(self, before: Snapshot, after: Snapshot, seconds: float, idle: float) -> None:
-        self._exporter.set("dmqr_seconds_since_progress", idle)
+        self._exporter.record("dmqr_seconds_since_progress", idle)
         for stage, page in after.stages.items():
-            self._exporter.set("dmqr_queries_waiting", page.waiting, stage=stage)
-            self._exporter.set("dmqr_queries_in_flight", page.in_flight, stage=stage)
-            self._exporter.set("dmqr_workers", page.ready_workers, stage=stage)
+            self._exporter.record("dmqr_queries_waiting", page.waiting, stage=stage)
+            self._exporter.record("dmqr_queries_in_flight", page.in_flight, stage=stage)
+            self._exporter.record("dmqr_workers", page.ready_workers, stage=stage)
             busy = (page.busy_seconds - before.stages[stage].busy_seconds) / (page.workers * seconds)
-            self._exporter.set("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
+            self._exporter.record("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
 
 
 def _count(counts: Counter[Series], name: str, amount: float, **labels: str) -> None:

@@ -81,19 +81,19 @@ def driver_gauges(prepared: Prepared, lease: Lease, state: State) -> Iterator[No
     away: set[str] = set()  # services that have not answered
 
     def set_all() -> None:
-        exporter.set("dmqr_started_timestamp_seconds", began)
-        exporter.set("dmqr_shards_planned", state.planned)
-        exporter.set("dmqr_shards_committed", state.shards)
-        exporter.set("dmqr_lease_lost", float(lease.lost()))
+        exporter.record("dmqr_started_timestamp_seconds", began)
+        exporter.record("dmqr_shards_planned", state.planned)
+        exporter.record("dmqr_shards_committed", state.shards)
+        exporter.record("dmqr_lease_lost", float(lease.lost()))
         if state.usd is not None:
-            exporter.set("dmqr_cost_usd", state.usd)
+            exporter.record("dmqr_cost_usd", state.usd)
         if limit is not None:
-            exporter.set("dmqr_cost_limit_usd", limit)
+            exporter.record("dmqr_cost_limit_usd", limit)
         waited = {outage.service: time.time() - outage.since for outage in state.outages}
         away.update(waited)
         for service in away:
-            exporter.set("dmqr_outage_seconds", waited.get(service, 0.0), service=service)
+            exporter.record("dmqr_outage_seconds", waited.get(service, 0.0), service=service)
 
     with periodically("metrics", set_all, LOOK_SECONDS):
         yield
-    exporter.set("dmqr_finished_timestamp_seconds", time.time())
+    exporter.record("dmqr_finished_timestamp_seconds", time.time())

@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,22 +33,16 @@ class Kept(Exporter):
         self.gauges: dict[Series, float] = {}
         self.observed: dict[Series, list[float]] = {}
 
-    def add(self, name: str, amount: float, **labels: str) -> None:
-        assert METRICS[name].kind == "counter"
-        assert amount > 0  # Ray refuses others
-        self.amounts[self._series(name, labels)] += amount  # type: ignore[assignment]
-
-    def set(self, name: str, value: float, **labels: str) -> None:
-        assert METRICS[name].kind == "gauge"
-        self.gauges[self._series(name, labels)] = value
-
-    def observe(self, name: str, value: float, **labels: str) -> None:
-        assert METRICS[name].kind == "histogram"
-        self.observed.setdefault(self._series(name, labels), []).append(value)
-
-    def _series(self, name: str, labels: Mapping[str, str]) -> Series:
+    def record(self, name: str, value: float, **labels: str) -> None:
         assert set(labels) == set(METRICS[name].labels), name
-        return name, tuple(sorted(labels.items()))
+        own = series(name, **labels)
+        if METRICS[name].kind == "gauge":
+            self.gauges[own] = value
+        elif METRICS[name].kind == "histogram":
+            self.observed.setdefault(own, []).append(value)
+        else:
+            assert value > 0  # Ray refuses others
+            self.amounts[own] += value  # type: ignore[assignment]
 
 
 def series(name: str, **labels: str) -> Series:
