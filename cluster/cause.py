@@ -40,9 +40,9 @@ def yaml_problem(error: Exception) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
 
 
-def redacted(text: object, secrets: Iterable[str], most: int | None = None) -> str:
+def redacted(text: object, secrets: Iterable[str | None], most: int | None = None) -> str:
     """Returns a message in one line, with every secret replaced by ***, and what cannot be printed by "?"."""
     line = one_line(text, None)
-    for secret in secrets:
+    for secret in filter(None, secrets):
         line = line.replace(secret, "***")
     return "".join(c if c.isprintable() else "?" for c in line)[:most]

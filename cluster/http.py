@@ -60,11 +60,6 @@ class ApiKey:
             remedy = "set it to the key" if shown == variable else "name a variable there, never write the key itself"
             raise ValueError(f"the environment variable {shown} (api_key_env) {problem}; {remedy}")
 
-    @property
-    def sent(self) -> list[str]:
-        """Returns the texts that messages must not hold."""
-        return [self.value] if self.value else []
-
 
 def shown_name(name: str) -> str:
     """Returns a name as messages may show it: one in another form may be the secret itself, written there by mistake."""
@@ -74,22 +69,12 @@ def shown_name(name: str) -> str:
 def parsed_json(content: bytes) -> Any:
     """Returns the JSON that a server sent, as `encodable`; raises ValueError or RecursionError if it is none, or too deep."""
     value = json.loads(content)
-    return _encodable(value) if _MAY_HOLD_SURROGATES.search(content) else value
+    return json.loads(encodable(json.dumps(value, ensure_ascii=False))) if _MAY_HOLD_SURROGATES.search(content) else value
 
 
 def encodable(text: str) -> str:
     """Returns a text with halves of surrogate pairs, which UTF-8 cannot hold, replaced by "?"."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, list):
-        return [_encodable(one) for one in value]
-    if isinstance(value, dict):
-        return {encodable(key): _encodable(one) for key, one in value.items()}
-    return value
 
 
 def may_repeat(attempts: int) -> bool:

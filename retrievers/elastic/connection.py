@@ -66,7 +66,7 @@ class Connection:
         except ValueError as problem:
             raise self._error("server-access", str(problem)) from None
         self._key_variable = key.source or (settings.url_env if user else None)
-        self._secrets = key.sent + [password for _, password in [user or ("", "")] if password]
+        self._secrets = [key.value, user[1] if user else None]
         self.address = ", ".join(hosts)
         self._service = f"{PRODUCT} at {self.address}"
         options: dict[str, Any] = {"api_key": key.value} if key.value else {"basic_auth": user}

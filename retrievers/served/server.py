@@ -178,7 +178,7 @@ class Server:
             self._answered()
             self._refusals.answered()
             return result
-        answer = f"HTTP {status}: {redacted(_error_text(content), self._key.sent, _TEXT) or 'no message'}"
+        answer = f"HTTP {status}: {redacted(_error_text(content), [self._key.value], _TEXT) or 'no message'}"
         if status in _BUSY:
             reason_of = "rate_limited" if status == 429 else "unavailable"
             raise _Failure(answer, reason_of, uses_attempt=False, wait=self._wait(headers) or 0.0)

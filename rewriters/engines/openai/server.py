@@ -124,7 +124,7 @@ class ChatServer:
 
     def redact(self, text: str) -> str:
         """Returns the text in one line, with the key replaced by ***."""
-        return redacted(text, self.key.sent)
+        return redacted(text, [self.key.value])
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
