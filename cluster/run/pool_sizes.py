@@ -60,12 +60,13 @@ class Pool(NamedTuple):
 class PoolRequest:
     """A pool as the config requests it; None: sized to the cluster."""
 
-    workers: int | tuple[int, int] | None = None  # (minimum, maximum): it grows
+    workers: int | None = None
     cpus: float | None = None  # of each worker, as the GPUs
     gpus: float | None = None
     can_use_gpu: bool = False
     takes_spare_gpus: bool = False  # has workers on all GPUs that no other pool takes
     max_workers: int | None = None  # where `workers` is None
+    most: int | None = None  # it grows from `workers` to so many
 
 
 class Resources(NamedTuple):
@@ -189,7 +190,6 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
     GPUs go to the pools that request a number; then, one per worker, to those that can use them, the last stage first
     (reranking gains most); the rest to the pool that takes spare GPUs.
     """
-    most = {name: one.workers[1] if isinstance(one.workers, tuple) else None for name, one in requests.items()}
     counts = {name: _least(request, workers) for name, request in requests.items()}
     left = gpus - sum(counts[name] * (request.gpus or 0) for name, request in requests.items())
     pools: dict[str, Pool] = {}
@@ -201,7 +201,7 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
         cpus = request.cpus
         if cpus is None:
             cpus = compute_cpus if request.can_use_gpu and not devices else 1
-        pools[name] = Pool(count, cpus, devices, most[name])
+        pools[name] = Pool(count, cpus, devices, request.most)
     for name, request in requests.items():
         if request.takes_spare_gpus and request.workers is None and pools[name].gpus:
             more = max(0, int(left // pools[name].gpus))
@@ -211,8 +211,4 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
 
 
 def _least(request: PoolRequest, workers: int) -> int:
-    if isinstance(request.workers, tuple):
-        return request.workers[0]
-    if isinstance(request.workers, int):
-        return request.workers
-    return 1 if request.takes_spare_gpus else min(workers, request.max_workers or workers)
+    return request.workers or (1 if request.takes_spare_gpus else min(workers, request.max_workers or workers))

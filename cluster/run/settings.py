@@ -50,8 +50,8 @@ class PoolSettings(Settings):
 
     def pool_request(self, *, can_use_gpu: bool = False) -> PoolRequest:
         """Returns the request for the session; `can_use_gpu`: whether a worker can use a GPU."""
-        workers = (self.workers.min, self.workers.max) if isinstance(self.workers, WorkerRange) else self.workers
-        return PoolRequest(workers, self.cpus, self.gpus, can_use_gpu)
+        least, most = (self.workers.min, self.workers.max) if isinstance(self.workers, WorkerRange) else (self.workers, None)
+        return PoolRequest(least, self.cpus, self.gpus, can_use_gpu, most=most)
 
 
 class KubernetesSettings(Settings):

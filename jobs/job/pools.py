@@ -123,7 +123,7 @@ def requested_pools(*configs: Config, engines: Sequence[Sequence[EngineSettings]
         pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
     for limit in shared_limits(*configs).values():  # automatically sized pools: one worker per request in flight
         unset = [name for name in limit.pools if pools[name].workers is None]
-        left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
+        left = limit.max_in_flight - sum(pools[name].most or pools[name].workers or 0 for name in limit.pools)
         for name in unset:
             share = max(1, left // len(unset))
             pools[name] = replace(pools[name], max_workers=min(share, pools[name].max_workers or share))
@@ -147,10 +147,6 @@ def _common_engines(
         common = config.rewrite.engine
         opened.setdefault("" if common is None else common.model_dump_json(), []).extend(opened_engines(config))
     return list(opened.values())
-
-
-def _max_workers(request: PoolRequest) -> int:
-    return request.workers[1] if isinstance(request.workers, tuple) else request.workers or 0
 
 
 def _one_without_gpu(request: PoolRequest) -> PoolRequest:

@@ -63,11 +63,11 @@ VLLM = {
             machine(CORES + 2 + TASK_CPUS, 1), {"retrieve": Pool(1, CORES, 0.0), "rerank": Pool(2, 1, 0.5)},
         ),
         (  # a pool that grows does not fill what is left
-            True, {"rewrite": PoolRequest(workers=(1, 4), gpus=1, can_use_gpu=True, takes_spare_gpus=True)}, machine(100, 8),
+            True, {"rewrite": PoolRequest(workers=1, most=4, gpus=1, can_use_gpu=True, takes_spare_gpus=True)}, machine(100, 8),
             {"rewrite": Pool(1, 1, 1, 4)},
         ),
         (  # it begins with the least, and is fitted by it: there is no room for nine
-            False, {"rewrite": PoolRequest(workers=(1, 9), cpus=2), "retrieve": PoolRequest(workers=2, cpus=1)},
+            False, {"rewrite": PoolRequest(workers=1, most=9, cpus=2), "retrieve": PoolRequest(workers=2, cpus=1)},
             machine(2 + 2 + TASK_CPUS), {"rewrite": Pool(1, 2, 0.0, 9), "retrieve": Pool(2, 1, 0.0, None)},
         ),
         (  # on a cluster each node has a worker of each stage
@@ -160,7 +160,7 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
             {"rewrite": PoolRequest(workers=3, cpus=9)}, cluster(1, 8), GROUPS,
             "no node can hold more than 2 of the 3 workers of rewrite, each 9 CPU and 0 GPU",
         ),
-        ({"rewrite": PoolRequest(workers=(3, 9), cpus=2)}, machine(7), [], "need 8 CPUs, the cluster has 7"),
+        ({"rewrite": PoolRequest(workers=3, most=9, cpus=2)}, machine(7), [], "need 8 CPUs, the cluster has 7"),
     ],
 )  # fmt: skip
 def test_what_cannot_fit_is_refused_with_both_numbers(
@@ -188,7 +188,7 @@ def test_what_fits_just_is_taken(requests: dict[str, PoolRequest], there: Nodes,
 def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
     from cluster.run.session import _logical_cpus
 
-    assert _logical_cpus({"rewrite": PoolRequest(workers=(1, 3), cpus=2), "retrieve": PoolRequest(workers=1, cpus=1)}) == 7
+    assert _logical_cpus({"rewrite": PoolRequest(workers=1, most=3, cpus=2), "retrieve": PoolRequest(workers=1, cpus=1)}) == 7
 
 
 # ---------------------------------------------------------------- without Ray
@@ -196,7 +196,7 @@ def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
 
 def test_in_one_process_every_stage_has_one_worker_and_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 0.0)
-    requests = REQUESTS | {"rewrite": PoolRequest(workers=(2, 5)), "retrieve": PoolRequest(workers=3, can_use_gpu=True)}
+    requests = REQUESTS | {"rewrite": PoolRequest(workers=2, most=5), "retrieve": PoolRequest(workers=3, can_use_gpu=True)}
     session = open_session("none", requests)
     assert isinstance(session, InProcessSession)
     assert session.pools == {"rewrite": Pool(1, 1, 0.0), "retrieve": Pool(1, CORES, 0.0), "rerank": Pool(1, CORES, 0.0)}
