@@ -203,7 +203,7 @@ class CommandLine(Face):
 
         A submitted job goes on when it is submitted again.
         """
-        from cluster.run.own_job import submitting_command
+        from cluster.run.job_server import submitting_command
         from jobs.config.load import yesterday
 
         tokens = [*shlex.split(self.program), *self._tokens]

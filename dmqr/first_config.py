@@ -62,7 +62,7 @@ def init(log: Folder, /, *documents: Folder, out: str = "dmqr.yaml") -> Result:
     Example:
         dmqr init configs/sample/log.parquet configs/sample/corpus.parquet
     """
-    from cluster.storage.whole_file import written
+    from cluster.storage import written
     from jobs.tune.config_file import check_out
 
     check_out(out)

@@ -6,10 +6,12 @@ SSL_CERT_FILE for an `https://` address whose authority is not among the system'
 
 import contextlib
 import functools
+import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,6 +20,8 @@ from cluster.errors import ClusterError, ConfigError
 
 ANSWER_SECONDS = (10.0, 120.0)  # to connect, and for an answer: without a limit, a machine that is gone is waited for
 STOPPED_CODE = 143  # of a job that was stopped: as a driver says that has received SIGTERM
+COMMAND = "dmqr_command"  # key of a submitted job's metadata: the command that submits it again
+_OWN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # so named by ray/_private/runtime_env/constants.py
 _WORKING = {"PENDING", "RUNNING"}
 _QUIET = ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging")  # below ray
 
@@ -122,6 +126,26 @@ class JobServer:
                 raise _missing(error) from error
             remedy = "give the address of the head's job server, like http://HEAD:8265 (the head needs ray[default])"
             raise ClusterError("cluster-away", f"--address {self.address}: {_reason(error)}; {remedy}") from error
+
+
+def _own_job() -> dict[str, Any]:
+    """Returns `runtime_env` and `metadata` of the submitted job that this process drives; {}: it was started by hand."""
+    try:
+        values = json.loads(os.environ.get(_OWN_JOB, ""))
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def submitting_command() -> str | None:
+    """Returns the command that submits this process's job again; None: no `dmqr submit` has submitted it."""
+    return (_own_job().get("metadata") or {}).get(COMMAND)
+
+
+def working_folder_has(modules: Sequence[str]) -> bool:
+    """Returns True if the `working_dir` of this job's submission has these packages (folders, as this process imports them)."""
+    shipped = bool((_own_job().get("runtime_env") or {}).get("working_dir"))
+    return shipped and {Path(module).resolve().parent for module in modules} == {Path.cwd().resolve()}
 
 
 def _job(details: Any) -> SubmittedJob:

@@ -14,7 +14,7 @@ from cluster.isolation import Isolation
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import block_totals
 from cluster.run.stage import BlockHalted, Stage, reporting_to, shard_of
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 
 # Errors that no row of the block has caused: a full disk, storage that is away (OSErrors), and what a person has to correct,
 # such as an index, a key or a server that was waited for already. Halving the block would wait for it once more per half.

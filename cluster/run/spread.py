@@ -1,13 +1,20 @@
-"""Maps a function over items: on threads of this process, or as tasks on all nodes of the connected Ray cluster."""
+"""Work that is spread without a run's dataset of planned shards.
+
+A function over items: on threads of this process, or as tasks on all nodes of the connected Ray cluster. A worker over tables
+that the driver makes one by one: on a pool of Ray actors.
+"""
 
 import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from cluster.storage.traffic import add_traffic, take_traffic
+import pyarrow as pa
+
+from cluster.run.pool_sizes import Pool
+from cluster.storage.s3_client import add_traffic, take_traffic
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -57,3 +64,41 @@ def _call(function: Callable[[Item], Result], item: Item) -> tuple[Result | None
         failed = error
         failed.add_note(traceback.format_exc())
     return result, failed, time.perf_counter() - began, take_traffic()
+
+
+def map_on_actors(
+    worker: Callable[..., Callable[[pa.Table], Result]],
+    settings: Mapping[str, Any],
+    pool: Pool,
+    tables: Iterable[pa.Table],
+    tables_per_worker: int,
+) -> Iterator[Result]:
+    """Yields `worker(table)` for each table, in the order in which the calls end.
+
+    Ray restarts a worker that dies and repeats its calls, up to three times; an exception of a worker is raised here.
+
+    `worker` is a class, built once per actor from `settings`. The next table is taken only when an actor, with fewer than
+    `tables_per_worker` calls, can be called with it.
+    """
+    import ray
+    from ray.util import ActorPool
+
+    remote = ray.remote(worker).options(
+        num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=-1, max_task_retries=3, max_concurrency=tables_per_worker
+    )
+    calls = ActorPool([remote.remote(**settings) for _ in range(pool.workers)] * tables_per_worker)
+    for table in tables:
+        if not calls.has_free():
+            yield _next(calls)
+        calls.submit(lambda actor, one: actor.__call__.remote(one), table)
+    while calls.has_next():
+        yield _next(calls)
+
+
+def _next(calls: Any) -> Any:
+    from ray.exceptions import RayTaskError
+
+    try:
+        return calls.get_next_unordered()
+    except RayTaskError as error:  # unwrapped: Ray's message has the traceback in it
+        raise error.cause from None

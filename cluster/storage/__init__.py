@@ -144,6 +144,37 @@ def open_file(url: str, etag: str | None = None) -> BinaryIO:
     return io.BufferedReader(S3File(url, etag, STREAMED), 1 << 16)
 
 
+@contextlib.contextmanager
+def written(path: str) -> Iterator[Path]:
+    """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails; an OSError names `path`.
+
+    A device, such as /dev/stdout, is written to directly.
+    """
+    target = Path(path)
+    if remote(path) or (target.exists() and not target.is_file()):
+        from cluster.storage.copies import work_folder
+
+        with work_folder() as folder:
+            temporary = folder / "written"
+            yield temporary
+            if remote(path):
+                bucket, _, key = path.removeprefix("s3://").partition("/")
+                open_storage(f"s3://{bucket}").upload(temporary, key)
+            else:
+                target.write_bytes(temporary.read_bytes())
+        return
+    temporary = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        temporary.touch()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def probe_key() -> str:
     """Returns a new key for an object that is put and removed to see whether that is possible."""
     return f"{PROBE}{uuid.uuid4().hex}"

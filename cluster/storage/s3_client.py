@@ -1,9 +1,13 @@
-"""The S3 client, configured as boto3 is, its retries, and its errors as messages for people.
+"""The S3 client, configured as boto3 is, its retries, its errors as messages for people, and the count of its traffic.
 
 Permanent errors (credentials, bucket, region, permissions) are a ClusterError. Transient ones (503, resets, timeouts, cut
 bodies) are retried by `call` alone, with backoff, for `RETRY_SECONDS`, and are an UnavailableError after that, which ends the
 run with exit code 1; the same command goes on. botocore makes one attempt: all threads of a process share its retry quota,
 and once that is empty no request is retried.
+
+Traffic is requests by kind, as stores charge for them, and bytes (Parquet and DuckDB read through this client, too). Whatever
+is put on the wire counts: each attempt of a retried request is one. Not counted: requests for credentials, and what a process
+sends after it was asked for the last time.
 """
 
 import errno
@@ -11,14 +15,14 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from cluster.errors import ClusterError, UnavailableError
 from cluster.outages import Transient, answered, retried
-from cluster.storage.traffic import add_traffic
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
 RETRY_SECONDS = 120.0  # of one request, from its first failure
@@ -94,6 +98,24 @@ def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
     client.meta.events.register("before-send.s3", _count_request)
     client.meta.events.register("response-received.s3", _count_answer)
     return client
+
+
+_counting = threading.Lock()
+_counted: Counter[str] = Counter()
+
+
+def add_traffic(more: Mapping[str, float]) -> None:
+    """Counts amounts by a name of `cluster.costs.STORAGE`; also what `take_traffic` has returned in another process."""
+    with _counting:
+        _counted.update({name: int(value) for name, value in more.items()})
+
+
+def take_traffic() -> dict[str, float]:
+    """Returns the traffic since the last call, each request once."""
+    with _counting:
+        taken: dict[str, float] = {name: value for name, value in _counted.items() if value}
+        _counted.clear()
+    return taken
 
 
 def _count_request(request: Any, event_name: str, **_: Any) -> None:

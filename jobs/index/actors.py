@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, RetrieverError
-from cluster.run.actors import map_on_actors
 from cluster.run.session import IN_PROCESS, Session
+from cluster.run.spread import map_on_actors
 from jobs.config.config import Config
 from jobs.job.paths import package_folders
 from jobs.job.pools import device

@@ -15,8 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError, RetrieverError, nearest
-from cluster.storage import remote
-from cluster.storage.whole_file import written
+from cluster.storage import remote, written
 from jobs.chain.arms.arms import FULL, RUN
 from jobs.chain.steps.contexts import without_citations
 from jobs.log.judgements import Key

@@ -13,8 +13,7 @@ from markupsafe import Markup
 from rich import table as rich_table
 from rich.text import Text
 
-from cluster.storage import remote
-from cluster.storage.whole_file import written
+from cluster.storage import remote, written
 from jobs.pages.charts import Axis, axis
 from jobs.runs.folder import REPORT
 from jobs.terminal.formats import figure, percent, plain, printable, shown

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from cluster.costs import DRIVER, STORAGE_COMPONENT, Totals, add_totals, added
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 
 COUNT_SECONDS = 10.0  # between two counts of the nodes
 

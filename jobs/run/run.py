@@ -15,11 +15,10 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import outages_reported
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
-from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
+from cluster.run.session import IN_PROCESS, InProcessSession, Session, check_shared, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, manifests, read_manifest, reopen
-from cluster.shared_folder import check_shared
 from cluster.storage import open_storage
-from cluster.storage.traffic import add_traffic
+from cluster.storage.s3_client import add_traffic
 from jobs.chain.pipeline import ASKING
 from jobs.counts import ERROR_QUERIES, FAILED_BY_OUTAGES
 from jobs.job.paths import package_folders

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from cluster.errors import ConfigError
-from cluster.run.job_server import SubmittedJob
-from cluster.run.own_job import COMMAND
+from cluster.run.job_server import COMMAND, SubmittedJob
 from jobs.config.config import Config
 from jobs.job.paths import absolute_path
 from jobs.submit.sent_config import SentConfig

@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from cluster.errors import ConfigError
-from cluster.storage import remote
-from cluster.storage.whole_file import written
+from cluster.storage import remote, written
 from jobs.config.config import Config
 from jobs.config.load import config_of
 from jobs.runs.folder import RunFolder

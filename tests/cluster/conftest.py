@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.storage import Storage, open_storage, s3_client
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 from tests.support.cluster.s3_proxy import Proxy
 from tests.support.cluster.s3_server import S3Server
 

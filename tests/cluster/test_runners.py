@@ -10,12 +10,12 @@ import pytest
 import ray
 
 from cluster.errors import ClusterError
-from cluster.run.actors import map_on_actors
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner, node_alive, tracker_options
 from cluster.run.session import Session
 from cluster.run.snapshot import StageProgress
+from cluster.run.spread import map_on_actors
 from cluster.run.stage import Stage, link
 from tests.support.cluster import few_stages
 from tests.support.cluster.few_stages import EACH, POISON, Doubled, begin, places, stages
@@ -172,7 +172,7 @@ def nodes(head: Any) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_a_pool_grows_onto_a_node_that_joins(nodes: Any, tmp_path: Path) -> None:
-    session = Session(nodes.address, {"slow": PoolRequest(workers=(1, 3), cpus=1)})
+    session = Session(nodes.address, {"slow": PoolRequest(workers=1, most=3, cpus=1)})
     assert session.pools["slow"] == Pool(1, 1, 0, most=3)
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 9, committing=True)

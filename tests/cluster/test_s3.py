@@ -13,7 +13,7 @@ from cluster import outages
 from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import check_writable, open_storage, s3, s3_client
 from cluster.storage.s3 import PART, S3Storage
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 from tests.support.cluster.certificates import own_certificate
 from tests.support.cluster.clock import Clock
 from tests.support.cluster.s3_proxy import Fault, Proxy, proxied

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.storage import Storage, check_writable, open_storage
+from cluster.storage import Storage, check_writable, open_storage, written
 from cluster.storage.prefetch import begin, prefetch
-from cluster.storage.whole_file import written
 from tests.support.processes import check_killed, line, python
 from tests.support.waits import PATIENCE, until
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.run.own_job import submitting_command, working_folder_has
-from cluster.shared_folder import check_shared
+from cluster.run.job_server import submitting_command, working_folder_has
+from cluster.run.session import check_shared
 from cluster.storage.files import FileStorage
 from dmqr.command_line import CommandLine
 
@@ -53,11 +53,11 @@ def test_what_a_node_does_not_see_is_refused(tmp_path: Path, monkeypatch: pytest
         looked.append(path.read_bytes())
         return {"10.0.0.1": True, "10.0.0.3": False, "10.0.0.2": False}
 
-    monkeypatch.setattr("cluster.shared_folder._seen_elsewhere", look)
+    monkeypatch.setattr("cluster.run.session._seen_elsewhere", look)
     with pytest.raises(ClusterError, match=r"^output: .*/runs is a folder .* and 2 nodes \(10\.0\.0\.2, \.\.\.\) do not see"):
         check_shared(storage, "output")
     for seen in ({"10.0.0.1": True}, {}):  # no other node answers
-        monkeypatch.setattr("cluster.shared_folder._seen_elsewhere", lambda _, seen=seen: seen)
+        monkeypatch.setattr("cluster.run.session._seen_elsewhere", lambda _, seen=seen: seen)
         check_shared(storage, "output")
     assert looked == [b"1"]
     assert list(storage.list()) == []  # nothing is left there

@@ -13,8 +13,8 @@ from cluster.costs import STORAGE, STORAGE_REQUESTS
 from cluster.storage import open_storage
 from cluster.storage.copies import cache_folder
 from cluster.storage.s3 import PART, S3Storage
+from cluster.storage.s3_client import add_traffic, take_traffic
 from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
-from cluster.storage.traffic import add_traffic, take_traffic
 from tests.support.cluster.s3_proxy import Fault, Proxy
 from tests.support.cluster.s3_server import S3Server
 

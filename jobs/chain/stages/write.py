@@ -14,7 +14,7 @@ from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.needs import needed_counts
 from jobs.chain.stages.candidates import Candidates

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import Storage, files_at, open_file, open_storage, s3_client, s3_duckdb
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 from jobs.index import sources
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup

@@ -15,7 +15,7 @@ from cluster.run.shards import PLAN, read_plan
 from cluster.run.spread import spread
 from cluster.storage import open_storage
 from cluster.storage.copies import cache_folder
-from cluster.storage.traffic import add_traffic, take_traffic
+from cluster.storage.s3_client import add_traffic, take_traffic
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module

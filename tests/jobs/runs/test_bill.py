@@ -17,7 +17,7 @@ from cluster.prices import Prices
 from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.storage import open_storage
-from cluster.storage.traffic import take_traffic
+from cluster.storage.s3_client import take_traffic
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.store.collect import collect
