@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.costs import START_UP, Totals
+from cluster.costs import START_UP, TOKENS, Totals
 from cluster.run.snapshot import BlockTotals, Snapshot
 
 _METHODS = {"counter": "inc", "gauge": "set", "histogram": "observe"}  # of Ray's classes, by kind
@@ -22,9 +22,6 @@ RUN_LABELS = ("run", "run_id")  # of every metric: the config's name, and the ru
 LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
-TOKENS = {
-    "prompt": "prompt_tokens", "cached": "cached_tokens", "cache_write": "cache_write_tokens", "completion": "completion_tokens"
-}  # fmt: skip
 
 
 class Metric(NamedTuple):
@@ -45,12 +42,13 @@ METRICS = {
 class Exporter:
     """The metrics of a run in a process that is connected to Ray. Ray exports them every 10 s, and when the process ends.
 
-    Can be pickled until its first value.
+    Can be pickled until its first value. Those of blocks are counted by one process, under its lock.
     """
 
     def __init__(self, run: str, run_id: str) -> None:
         self._run_labels = dict(zip(RUN_LABELS, (run, run_id), strict=True))
         self._open: dict[str, Any] = {}
+        self._counted: dict[int, dict[str, Counter[Series]]] = {}  # shard in flight -> stage -> what was added
 
     def record(self, name: str, value: float, **labels: str) -> None:
         """Adds a value above 0 to a counter, sets a gauge to it, or counts it in the buckets of a histogram."""
@@ -63,14 +61,6 @@ class Exporter:
             metric.set_default_tags(self._run_labels)
             self._open[name] = metric
         getattr(self._open[name], _METHODS[kind])(value, labels)
-
-
-class TrackedMetrics:
-    """The metrics of the blocks of a run; the calls are those of one process, under its lock."""
-
-    def __init__(self, exporter: Exporter) -> None:
-        self._exporter = exporter
-        self._counted: dict[int, dict[str, Counter[Series]]] = {}  # shard in flight -> stage -> what was added
 
     def follow(self, progress: Callable[[], Snapshot], idle_seconds: Callable[[], float]) -> None:
         """Sets the gauges every `LOOK_SECONDS`, in a thread of its own, as long as the process lives."""
@@ -85,9 +75,6 @@ class TrackedMetrics:
 
         threading.Thread(target=look, name="metrics", daemon=True).start()
 
-    def retried(self, stage: str) -> None:
-        self._exporter.record("dmqr_retries", 1, stage=stage)
-
     def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:
         """Counts a finished block of a stage: its rows, seconds and totals."""
         counted = self._counted.setdefault(shard, {}).setdefault(stage, Counter())
@@ -97,24 +84,24 @@ class TrackedMetrics:
         _count_errors(counts, totals.counts)
         for series, amount in counts.items():
             if amount > counted[series]:
-                self._exporter.record(series[0], amount - counted[series], **dict(series[1]))
+                self.record(series[0], amount - counted[series], **dict(series[1]))
         self._counted[shard][stage] = counted | counts  # the larger of each
         parts = [part for components in totals.spent.values() for part in components.items()]
         busy = [sums.get("seconds", 0.0) for component, sums in parts if not component.startswith(START_UP)]
-        self._exporter.record("dmqr_block_seconds", sum(busy) if busy else seconds, stage=stage)
+        self.record("dmqr_block_seconds", sum(busy) if busy else seconds, stage=stage)
 
     def ended(self, shard: int) -> None:
         """Forgets a shard that is committed or given up."""
         self._counted.pop(shard, None)
 
     def _look(self, before: Snapshot, after: Snapshot, seconds: float, idle: float) -> None:
-        self._exporter.record("dmqr_seconds_since_progress", idle)
+        self.record("dmqr_seconds_since_progress", idle)
         for stage, page in after.stages.items():
-            self._exporter.record("dmqr_queries_waiting", page.waiting, stage=stage)
-            self._exporter.record("dmqr_queries_in_flight", page.in_flight, stage=stage)
-            self._exporter.record("dmqr_workers", page.ready_workers, stage=stage)
+            self.record("dmqr_queries_waiting", page.waiting, stage=stage)
+            self.record("dmqr_queries_in_flight", page.in_flight, stage=stage)
+            self.record("dmqr_workers", page.ready_workers, stage=stage)
             busy = (page.busy_seconds - before.stages[stage].busy_seconds) / (page.workers * seconds)
-            self._exporter.record("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
+            self.record("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
 
 
 def _count(counts: Counter[Series], name: str, amount: float, **labels: str) -> None:
@@ -129,8 +116,8 @@ def _count_spent(counts: Counter[Series], spent: Totals) -> None:
             _count(counts, "dmqr_searches", sums.get("searches", 0), component=component)
             _count(counts, "dmqr_reused", sums.get("reused", 0), component=component)
             _count(counts, "dmqr_pairs", sums.get("pairs", 0), model=model)
-            for kind, quantity in TOKENS.items():
-                _count(counts, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=kind)
+            for quantity in TOKENS:
+                _count(counts, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=quantity.removesuffix("_tokens"))
 
 
 def _count_errors(series: Counter[Series], counts: Mapping[str, int]) -> None:

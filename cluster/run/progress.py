@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 from cluster.costs import Totals, add_totals, added
 from cluster.isolation import Isolation, Isolations
-from cluster.metrics.exporter import TrackedMetrics
+from cluster.metrics.exporter import Exporter
 from cluster.outages import Outage, merged
 from cluster.run.pool_sizes import TASK_CPUS
-from cluster.run.snapshot import BlockTotals, Retry, ShardState, Snapshot, StageProgress
+from cluster.run.snapshot import BlockTotals, ShardState, Snapshot, StageProgress
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
 
@@ -31,7 +31,7 @@ class ProgressTracker:
         limit: int,
         budget_usd: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-        metrics: TrackedMetrics | None = None,
+        metrics: Exporter | None = None,
         node_alive: Callable[[str], bool] = lambda _node: True,
     ) -> None:
         """Starts with no shard in flight, of at most `limit`; `stages` has name -> workers (0: no pool), in their order.
@@ -58,7 +58,7 @@ class ProgressTracker:
         self._granted: dict[str, float] = {}  # worker -> USD
         self._halted: dict[int, Totals] = {}  # shard -> what it has cost
         self._outages: dict[str, list[Outage]] = {}  # worker -> what it waits for
-        self._retries: list[Retry] = []
+        self._retries: list[tuple[str, int, int]] = []
         self._metrics = metrics
         if metrics is not None:
             metrics.follow(self.progress, self.seconds_since_heartbeat)
@@ -89,26 +89,21 @@ class ProgressTracker:
         """Removes a committed shard, so that another can be admitted."""
         with self._condition:
             self._last_heartbeat = self._clock()
-            if (state := self._shards.pop(shard, None)) is not None:
-                self._end_attempt(state)
             for index in range(len(self._stages)):
                 self._attempts.pop((index, shard), None)
                 self._isolations.forget((index, shard))
             self._committed[shard] = None
             if len(self._committed) > _KEPT_COMMITS:
                 del self._committed[next(iter(self._committed))]
-            self._admitted.discard(shard)
-            self._forget(shard)
+            self._remove(shard)
             self._condition.notify_all()
 
     def halt(self, shard: int) -> None:
         """Gives up a shard in flight, since the budget is spent, and closes the gate; what the shard has cost stays counted."""
         with self._condition:
-            if (state := self._shards.pop(shard, None)) is not None:
+            if (state := self._shards.get(shard)) is not None:
                 self._halted[shard] = added((state.spent, *(one.spent for one in state.totals.values())))
-                self._end_attempt(state)
-            self._admitted.discard(shard)
-            self._forget(shard)
+            self._remove(shard)
             self.close()
 
     def reserve(self, worker: str, spent: float, wanted: float) -> float:
@@ -175,9 +170,9 @@ class ProgressTracker:
                 return 1
             attempt = self._attempts[index, shard] = self._attempts.get((index, shard), 0) + 1
             if attempt > 1:
-                self._retries.append(Retry(stage, shard, attempt))
+                self._retries.append((stage, shard, attempt))
                 if self._metrics is not None:
-                    self._metrics.retried(stage)
+                    self._metrics.record("dmqr_retries", 1, stage=stage)
             state = self._shards.setdefault(shard, ShardState())
             self._queued_seconds[index] += state.queued(index, self._clock())
             self._end_attempt(state)
@@ -270,7 +265,10 @@ class ProgressTracker:
         workers = max(workers, ready) or TASK_CPUS
         return StageProgress(done, in_flight, waiting, busy, workers, ready, spent, dict(counts), queued)
 
-    def _forget(self, shard: int) -> None:
+    def _remove(self, shard: int) -> None:
+        if (state := self._shards.pop(shard, None)) is not None:
+            self._end_attempt(state)
+        self._admitted.discard(shard)
         if self._metrics is not None:
             self._metrics.ended(shard)
 

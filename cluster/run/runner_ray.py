@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cluster.metrics.exporter import TrackedMetrics
+from cluster.metrics.exporter import Exporter
 from cluster.outages import outages
 from cluster.run.meter import Meter, run_block
 from cluster.run.pool_sizes import TASK_CPUS
@@ -38,7 +38,7 @@ class RayRunner:
         start: int,
         shards: int = 0,
         budget_usd: float | None = None,
-        metrics: TrackedMetrics | None = None,
+        metrics: Exporter | None = None,
     ) -> None:
         """Starts the actor that tracks the progress; workers start with `run`.
 

@@ -52,14 +52,6 @@ class StageProgress(NamedTuple):
     queued_seconds: float = 0.0  # between the end of the stage before and the begin here, summed over the shards
 
 
-class Retry(NamedTuple):
-    """A block that a stage does again, since the worker that did it has died."""
-
-    stage: str
-    shard: int
-    attempt: int
-
-
 @dataclass
 class ShardState:
     """Position of a shard in flight; `worker` is None while it waits for a worker."""
@@ -88,7 +80,7 @@ class Snapshot(NamedTuple):
     queries: int  # of the shards in flight
     halted: int  # shards that were given up, since the budget is spent
     outages: list[Outage]  # that workers wait out
-    retries: list[Retry]  # all since the beginning
+    retries: list[tuple[str, int, int]]  # stage, shard and attempt of each block that was begun again, as its worker has died
 
 
 NOTHING = Snapshot({}, 0, 0, [], [])

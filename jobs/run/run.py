@@ -9,7 +9,6 @@ from functools import partial
 
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, RewriterError, Stopped
-from cluster.metrics.exporter import TrackedMetrics
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
 from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import outages_reported
@@ -244,8 +243,7 @@ class Driver:
         self.watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, shards, budget)
-        exporter = exporter_of(self.prepared)
-        return RayRunner(chain, start, shards, budget, None if exporter is None else TrackedMetrics(exporter))
+        return RayRunner(chain, start, shards, budget, exporter_of(self.prepared))
 
     def _collect(self, tracker: ProgressTracker, results: Results) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics import exporter
-from cluster.metrics.exporter import METRICS, RUN_LABELS, Exporter, TrackedMetrics
+from cluster.metrics.exporter import METRICS, RUN_LABELS, Exporter
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from tests.support.cluster.clock import Clock
@@ -50,7 +50,7 @@ def series(name: str, **labels: str) -> Series:
 
 
 def tracker(kept: Kept, clock: Callable[[], float] = time.monotonic) -> ProgressTracker:
-    return ProgressTracker(STAGES, limit=9, clock=clock, metrics=TrackedMetrics(kept))
+    return ProgressTracker(STAGES, limit=9, clock=clock, metrics=kept)
 
 
 def found_in(shard: int) -> BlockTotals:
