@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,16 +178,12 @@ def _heard(before: Watched, last: Holder | None) -> bool:
     return first != latest
 
 
-def first_began(storage: Storage) -> float | None:
-    """Returns the time at which the first driver of a run began, in seconds since the epoch by its clock; None: none has."""
-    body = json.loads(storage.get(_key(1)) or b"null")
-    return None if body is None else float(body["began"])
-
-
-def lease_durations(storage: Storage) -> list[float]:
-    """Returns the seconds from the start to the last heartbeat of every lease, in the order of their numbers."""
-    bodies = (json.loads(storage.get(entry.key) or b"{}") for entry in storage.list("lease") if entry.key.endswith(".json"))
-    return [body["beat"] - body["began"] for body in bodies if body]
+def lease_times(storage: Storage) -> Iterator[tuple[float, float]]:
+    """Yields begin and last heartbeat of every lease, by its driver's clock, in the order of their numbers."""
+    for entry in storage.list("lease"):
+        if entry.key.endswith(".json") and (data := storage.get(entry.key)):
+            body = json.loads(data)
+            yield body["began"], body["beat"]
 
 
 def _key(number: int) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from cluster.run.lease import first_began
+from cluster.run.lease import lease_times
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.session import chosen_address
 from cluster.run.shards import File, Plan
@@ -112,8 +112,8 @@ class Job:
         spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}
         if folder is None or not spaces:
             return NO_STORE
-        began, lifetime = first_began(self.prepared.storage), self.prepared.config.store_lifetime
-        return open_store(folder, spaces, began, lifetime, read_only=read_only)
+        began = next((began for began, _ in lease_times(self.prepared.storage)), None)
+        return open_store(folder, spaces, began, self.prepared.config.store_lifetime, read_only=read_only)
 
     def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.costs import Totals, added
-from cluster.run.lease import HEARTBEAT_SECONDS, lease_durations
+from cluster.run.lease import HEARTBEAT_SECONDS, lease_times
 from cluster.run.pool_sizes import stage_of_pool
 from cluster.run.shards import SecondsByStart
 from cluster.storage import Storage
@@ -29,7 +29,7 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
         known = dict(start)
         if start.get("status") == "running":
             last = json.loads(storage.get(PROGRESS) or b"{}")
-            beats, number = lease_durations(storage), start["start"]
+            beats, number = [beat - began for began, beat in lease_times(storage)], start["start"]
             wall = beats[number - 1] if number <= len(beats) else float(start["wall_seconds"])
             known["wall_seconds"] = max(HEARTBEAT_SECONDS, wall)
             known |= {key: last[key] for key in _LAST if key in last and last.get("start") == number}
