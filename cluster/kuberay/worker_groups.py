@@ -13,7 +13,6 @@ from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, local_pools, st
 CPUS = 4  # of a pod without GPUs
 CPUS_PER_GPU = 8
 _GIB_PER_CPU, _GIB_PER_GPU = 4, 64
-_ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
 
 
 class WorkerGroup(NamedTuple):
@@ -49,13 +48,8 @@ def worker_groups(pools: Mapping[str, Pool]) -> list[WorkerGroup]:
         by_gpus.setdefault(math.ceil(pool.gpus), []).append(pool)
     groups = []
     for gpus, members in sorted(by_gpus.items()):
-        cpus = max([CPUS_PER_GPU * gpus or CPUS, *(math.ceil(pool.cpus * (_sharing_gpus(pool) or 1)) for pool in members)])
+        cpus = max([CPUS_PER_GPU * gpus or CPUS, *(math.ceil(pool.cpus * (pool.sharing or 1)) for pool in members)])
         pods = 0 if gpus else math.ceil(TASK_CPUS / cpus)
-        pods += sum(math.ceil(pool.max_workers / (_sharing_gpus(pool) or int(cpus // pool.cpus))) for pool in members)
+        pods += sum(math.ceil(pool.max_workers / (pool.sharing or int(cpus // pool.cpus))) for pool in members)
         groups.append(WorkerGroup(f"gpu-{gpus}" if gpus else "cpu", cpus, gpus, pods))
     return groups
-
-
-def _sharing_gpus(pool: Pool) -> int:
-    """Returns the number of workers that the GPUs of one pod serve; 0: they have none."""
-    return int(math.ceil(pool.gpus) / pool.gpus + _ROUNDING) if pool.gpus else 0

@@ -6,6 +6,7 @@ So the requests are compared with the nodes before any worker starts. Nodes that
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -36,10 +37,8 @@ class NodeGroup(NamedTuple):
     def workers(self, pool: Pool) -> int:
         """Returns the number of workers of a pool that the empty nodes hold; a part of a GPU lies within one GPU."""
         whole = int(self.cpus / pool.cpus + _ROUNDING)
-        if pool.gpus >= 1:
-            whole = min(whole, int(self.gpus // pool.gpus))
-        elif pool.gpus:
-            whole = min(whole, int(self.gpus) * int(1 / pool.gpus + _ROUNDING))
+        if pool.gpus:
+            whole = min(whole, int(self.gpus // math.ceil(pool.gpus)) * pool.sharing)
         return self.nodes * whole
 
 
@@ -54,6 +53,11 @@ class Pool(NamedTuple):
     @property
     def max_workers(self) -> int:
         return self.most or self.workers
+
+    @property
+    def sharing(self) -> int:
+        """Returns the number of workers that share the GPUs of one; 0: they have none."""
+        return int(math.ceil(self.gpus) / self.gpus + _ROUNDING) if self.gpus else 0
 
 
 @dataclass(frozen=True)
