@@ -8,10 +8,11 @@ DuckDB's reader, 17 CPU s and 1,216 MB through a pyarrow dataset, 17 CPU s and 4
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -90,8 +91,7 @@ def _quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-_Bounds = tuple[str, int, bool]  # memory, threads, whether rows are in order
-_kept: ContextVar[tuple[ExitStack, dict[_Bounds, duckdb.DuckDBPyConnection]] | None] = ContextVar("kept", default=None)
+_kept: ContextVar[Callable[[str, int, bool], duckdb.DuckDBPyConnection] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def kept_duckdb() -> Iterator[None]:
     A database takes 25 ms of CPU to open, and a page reads from ten. What is read stays in its memory to the end.
     """
     with ExitStack() as stack:
-        token = _kept.set((stack, {}))
+        token = _kept.set(cache(lambda *bounds: stack.enter_context(_bounded(*bounds))))
         try:
             yield
         finally:
@@ -111,15 +111,10 @@ def kept_duckdb() -> Iterator[None]:
 @contextmanager
 def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens `open_duckdb` in bounded memory; it spills to a temporary folder. `ordered`: in the order of the files."""
-    bounds, kept = (memory, threads, ordered), _kept.get()
-    if kept is None:
-        with _bounded(*bounds) as connection:
-            yield connection
-        return
-    stack, opened = kept
-    if bounds not in opened:
-        opened[bounds] = stack.enter_context(_bounded(*bounds))
-    with _quiet(opened[bounds].cursor()) as connection:  # with temporary tables of its own
+    kept = _kept.get()
+    # a cursor has temporary tables of its own
+    opened = _bounded(memory, threads, ordered) if kept is None else _quiet(kept(memory, threads, ordered).cursor())
+    with opened as connection:
         yield connection
 
 
