@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from enum import Enum
 from functools import cached_property
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Self, Union, cast
 
 from pydantic import (
@@ -26,7 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
 from cluster.cause import one_line
-from cluster.errors import ConfigError, DmqrError, nearest
+from cluster.errors import DmqrError, nearest
 from cluster.plugins import PluginError, entry_points, is_reference, own_errors, plugin
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -130,17 +130,17 @@ NO_KIND, NO_PLUGIN = "no_kind", "no_plugin"  # types of errors of a validation
 class Kinds:
     """A registry of settings that are told apart by their field `kind`; in an annotation it stands for any of them.
 
-    The classes are imported when settings are first read. With a group of entry points, `kind` may name a plug-in, too: an
-    entry point, or `module:Class`.
+    The classes are imported when settings are first read. `kind` may name a plug-in, too: an entry point of `group`, or
+    `module:Class`.
     """
 
     def __init__(
         self,
         classes: dict[str, str],
         *,
-        group: str = "",
-        refusal: type[DmqrError] = ConfigError,
-        only: Callable[[Any], bool] | None = None,
+        group: str,
+        refusal: type[DmqrError],
+        only: Callable[[Any], bool] = lambda _: True,
         default: str | None = None,
     ) -> None:
         """Makes a registry of kind -> `module:Class`.
@@ -148,7 +148,7 @@ class Kinds:
         A plug-in of `group` that is not there is refused with `refusal` when it is opened. `only` chooses among the classes.
         `default` is the kind of settings that do not say theirs.
         """
-        self.classes, self.group, self.refusal, self._only, self._default = classes, group, refusal, only, default
+        self.classes, self.group, self.refusal, self._fits, self._default = classes, group, refusal, only, default
         self._plugins: dict[str, type[BaseModel]] = {}  # those that were read last, by kind
 
     def only(self, fits: Callable[[Any], bool]) -> Kinds:
@@ -159,12 +159,8 @@ class Kinds:
         return self._house() | self._plugins
 
     def _house(self) -> dict[str, type[BaseModel]]:
-        places = {kind: place.partition(":") for kind, place in self.classes.items()}
-        every = {kind: getattr(import_module(module), name) for kind, (module, _, name) in places.items()}
+        every = {kind: resolve_name(place) for kind, place in self.classes.items()}
         return {kind: made for kind, made in every.items() if self._fits(made)}
-
-    def _fits(self, loaded: Any) -> bool:
-        return self._only is None or self._only(loaded)
 
     @cached_property
     def _any(self) -> TypeAdapter[Any]:
@@ -180,7 +176,7 @@ class Kinds:
 
     def _read(self, value: Any, base: type[Settings], context: Any) -> Settings:
         kind = self._kind(value)
-        if not self.group or not isinstance(kind, str) or kind in self.classes:
+        if not isinstance(kind, str) or kind in self.classes:
             return cast(Settings, self._any.validate_python(value, context=context))
         if isinstance(value, base):
             return value
