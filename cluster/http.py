@@ -56,14 +56,10 @@ class ApiKey:
         self.value = None if variable is None else os.environ.get(variable, "").strip()
         if variable is not None and not (self.value and self.value.isascii() and self.value.isprintable()):
             problem = "holds characters that no key has" if self.value else "is not set or empty"
-            shown = shown_name(variable)
+            # in another form it may be the secret itself, written there by mistake
+            shown = variable if _VARIABLE.fullmatch(variable) else "(not shown, it may be the key itself)"
             remedy = "set it to the key" if shown == variable else "name a variable there, never write the key itself"
             raise ValueError(f"the environment variable {shown} (api_key_env) {problem}; {remedy}")
-
-
-def shown_name(name: str) -> str:
-    """Returns a name as messages may show it: one in another form may be the secret itself, written there by mistake."""
-    return name if _VARIABLE.fullmatch(name) else "(not shown, it may be the key itself)"
 
 
 def parsed_json(content: bytes) -> Any:

@@ -200,17 +200,14 @@ class Kinds:
                 lambda one: isinstance(one, type) and issubclass(one, base) and self._fits(one),
                 f"a class of {base.__name__}",
             )
-        except PluginError as error:
-            raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
-        self._plugins[kind] = loaded
-        # The kind is part of the places of errors, as with those of the house.
-        annotated: Any = Annotated
-        adapter: TypeAdapter[Any] = TypeAdapter(annotated[annotated[loaded, Tag(kind)], Discriminator(lambda _: kind)])
-        refused = (PydanticCustomError, ValidationError)
-        try:
+            self._plugins[kind] = loaded
+            # The kind is part of the places of errors, as with those of the house.
+            annotated: Any = Annotated
+            adapter: TypeAdapter[Any] = TypeAdapter(annotated[annotated[loaded, Tag(kind)], Discriminator(lambda _: kind)])
+            refused = (PydanticCustomError, ValidationError)
             with own_errors(loaded, f"{loaded.__name__} cannot be made of these values", self.refusal, but=refused):
                 return cast(Settings, adapter.validate_python(value, context=context))
-        except DmqrError as error:
+        except (PluginError, DmqrError) as error:
             raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -237,9 +234,6 @@ def absent(base: type[Settings], refusal: type[DmqrError], values: Any, why: str
         if isinstance(values, dict) and name in values:
             either: Any = Union[annotation, _AsItStands, Any]  # noqa: UP007 - of a value
             fields[name] = (Annotated[either, Field(union_mode="left_to_right")], ...)
-    config = ConfigDict(extra="allow", frozen=True)
-    model: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)
-    model.model_config = config
-    model.model_rebuild(force=True)
+    model: Any = create_model(f"Absent{base.__name__}", __base__=(base, _AsItStands), **fields)
     model.opener = property(opener)
     return cast(Settings, model.model_validate(values))

@@ -10,7 +10,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,12 +29,12 @@ class Metric(NamedTuple):
 
     kind: str  # counter, gauge or histogram
     about: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    labels: Sequence[str] = ()
+    buckets: Sequence[float] = ()
 
 
 METRICS = {
-    f"dmqr_{name}": Metric(metric["kind"], metric["about"], tuple(metric.get("labels", ())), tuple(metric.get("buckets", ())))
+    f"dmqr_{name}": Metric(**metric)
     for name, metric in tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8")).items()
 }
 
@@ -56,7 +56,7 @@ class Exporter:
         if name not in self._open:
             from ray.util import metrics
 
-            more = {"boundaries": list(buckets)} if kind == "histogram" else {}
+            more = {"boundaries": buckets} if kind == "histogram" else {}
             metric = getattr(metrics, kind.capitalize())(name, about, tag_keys=(*label_names, *RUN_LABELS), **more)
             metric.set_default_tags(self._run_labels)
             self._open[name] = metric

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError, Stopped
@@ -113,7 +112,8 @@ class Session:
                 line = f"the Ray at {at} asks for a token, and {sent}; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
                 line += "RAY_AUTH_TOKEN_PATH to that of the cluster"
             raise ClusterError("cluster-away", f"cluster.address: {line}") from error
-        nodes = _nodes(ray.nodes())
+        kinds = Counter(_kind(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        nodes = [NodeGroup(count, *kind) for kind, count in kinds.items()]
         self.resources = resources(nodes)
         try:
             self.pools = size_pools(requests, nodes, self.local, [] if self.local else _reported_node_groups())
@@ -241,11 +241,6 @@ def _reported_node_groups() -> list[NodeGroup]:
     groups = [] if config is None else config.node_group_configs
     counts = [UNLIMITED_NODES if group.max_count < 0 else group.max_count for group in groups]
     return [NodeGroup(count, *_kind(group.resources)) for count, group in zip(counts, groups, strict=True)]
-
-
-def _nodes(nodes: list[dict[str, Any]]) -> list[NodeGroup]:
-    kinds = Counter(_kind(node["Resources"]) for node in nodes if node["Alive"])
-    return [NodeGroup(count, *kind) for kind, count in kinds.items()]
 
 
 def _kind(resources: Mapping[str, float]) -> tuple[float, float]:
