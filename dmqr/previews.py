@@ -216,11 +216,10 @@ def rewrite(
         values: column of the log -> what it says of all queries.
     """
     from jobs.index.index import ready_indexes
-    from jobs.try_one.rewrites import rewriting_alone, rewritten
-    from jobs.try_one.trial import LoadedConfig
+    from jobs.try_one.trial import LoadedConfig, rewriting_alone
 
     given, file = configured(config, settings)
     with caller(progress).working("rewrite") as display:
         ready = partial(ready_indexes, progress=display)
         with LoadedConfig(rewriting_alone(given), file, given.name, context, values, ready) as loaded:
-            return Rewrites(rewritten(queries, loaded, display.phase), loaded.warnings)
+            return Rewrites(loaded.rewrite(queries, display.phase), loaded.warnings)

@@ -61,7 +61,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         documents = 0 if answer is None else len(answer["documents"])
         text = f"{answer['model']}, from {documents} result{'s' * (documents != 1)}" if answer else "none: see below"
         yield from _section("answer", text, _lines(answer_lines(answer)))
-    if judged := row.get("judgements"):
+    if judged := row["judgements"]:
         yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged)))
     counts = trial.document_counts
     text = (
@@ -126,16 +126,16 @@ def _results(trial: Trial) -> RenderableType:
     known_original = TOGETHER not in {strategy for strategy, _ in names}
     fused = trial.fused_ranks
     rows = []
-    for rank, hit in enumerate(trial.row["hits"][:RESULTS], start=1):
+    for hit in trial.row["hits"][:RESULTS]:
         doc_id = hit["doc_id"]
         before = f", rank {fused[doc_id]} after fusion" if trial.config.rerank.kind != "none" else ""
         lines = [f"{one_line(doc_id)}  (score {hit['score']:.4f}{before})"]
         lines += ["not found by the original"] * (known_original and ORIGINAL not in {of["strategy"] for of in hit["sources"]})
-        address = trial.addresses.get(doc_id) or place_beside(doc_id, trial.places.get(doc_id, ""))
+        address = hit["url"] or place_beside(doc_id, hit["place"] or "")
         lines += [shortened(one_line(address), CHARACTERS)] if address else []
-        lines.append(shortened(one_line(trial.texts[doc_id]), CHARACTERS))
+        lines.append(shortened(one_line(hit["text"]), CHARACTERS))
         lines += list_words(hit["sources"], names).split("; ")
-        rows.append([str(rank), "\n".join(lines)])
+        rows.append([str(hit["rank"]), "\n".join(lines)])
     return _lines([("", "document, score, and its rank in the list of each text"), *rows])
 
 
@@ -199,7 +199,7 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
     for name in dict.fromkeys(name for column in columns for name in column):
         rows.append([f"  {name}", *("\n".join(column.get(name, "-")) for column in columns)])
     rows.append(["results", *[""] * len(trials)])
-    first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
+    first = {hit["doc_id"]: hit["rank"] for hit in trials[0].row["hits"]}
     longest = max(len(trial.row["hits"]) for trial in trials)
     for number in range(min(longest, RESULTS)):
         rows.append([f"  {number + 1}", *(_cell(trial, number, None if trial is trials[0] else first) for trial in trials)])
@@ -219,8 +219,9 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
 def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:
     if number >= len(trial.row["hits"]):
         return ""
-    doc_id = trial.row["hits"][number]["doc_id"]
-    before, source = None if first is None else first.get(doc_id), place_beside(doc_id, trial.places.get(doc_id, ""))
+    hit = trial.row["hits"][number]
+    doc_id = hit["doc_id"]
+    before, source = None if first is None else first.get(doc_id), place_beside(doc_id, hit["place"] or "")
     mark = "" if first is None else "new " if before is None else "= " if before == number + 1 else f"{before - number - 1:+d} "
-    text = shortened(one_line(trial.texts[doc_id]), CHARACTERS_BESIDE)
+    text = shortened(one_line(hit["text"]), CHARACTERS_BESIDE)
     return f"{mark}{one_line(doc_id)} {source and one_line(source) + ' '}{text}"

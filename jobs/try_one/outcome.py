@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -80,18 +80,15 @@ class Trial:
     config: Config
     row: Row
     """The row before the last stage, as Python values: rewrites, candidates, hits, errors; and the retrieved `lists`, and
-    `context` and `values`, which prompts were given."""
-    texts: dict[str, str]
-    """doc_id -> indexed text, for the results."""
+    `context` and `values`, which prompts were given. A hit has its `rank`, indexed `text`, `url` of a page of the web, and
+    `place`: source and page, as an answer cites it."""
     spent: costs.Totals
     """Costs without start-up."""
     usd: float | None
-    requests: list[Row] = field(default_factory=list)
+    requests: list[Row]
     """Of each request: prompt, raw answer, what it took; an error in place of the answer."""
-    unpriced: str = ""
+    unpriced: str
     """Reason why there is no `usd`."""
-    places: dict[str, str] = field(default_factory=dict)
-    """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
 
     @property
     def fused_ranks(self) -> dict[str, int]:
@@ -103,11 +100,6 @@ class Trial:
         """Returns the number of documents that were found, that fusion kept, and that are results."""
         found = {hit["doc_id"] for hits in self.row["lists"] for hit in hits["hits"]}
         return {"found": len(found), "candidates": len(self.row["candidates"]), "results": len(self.row["hits"])}
-
-    @property
-    def addresses(self) -> dict[str, str]:
-        """Returns doc_id -> address of pages of the web."""
-        return {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
 
     @property
     def not_selected(self) -> list[str]:
@@ -128,12 +120,8 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "errors": row["errors"],
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
         **{name: row[name] for name in ("rounds", "grades", "correction", "answer")},
-        "judgements": row.get("judgements", []),
-        "results": [
-            {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"])}
-            | {"place": trial.places.get(hit["doc_id"]) or None, **hit}
-            for rank, hit in enumerate(row["hits"], start=1)
-        ],
+        "judgements": row["judgements"],
+        "results": row["hits"],
         "documents": trial.document_counts,
         "costs": trial.spent,
         "usd": trial.usd,

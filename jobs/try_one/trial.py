@@ -25,25 +25,28 @@ from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from cluster.storage.copies import work_folder
+from jobs.chain.arms.arms import STEPS
 from jobs.chain.completions import CompletionRecord
 from jobs.chain.engines import Engines
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
+from jobs.job.pools import searched_first
 from jobs.job.prepare import Ready, leave, prepare
 from jobs.job.retrievers import open_documents
 from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
-from jobs.tables import ORIGINAL, QUERIES
+from jobs.tables import ORIGINAL, QUERIES, STORED
 from jobs.terminal.formats import unpriced
 from jobs.try_one.outcome import Row, Trial, check_utf8, tried_row
+from retrievers.settings import RerankSettings
 from retrievers.web.hits import indexed_text
+from retrievers.web.settings import WebSettings
 from rewriters.engines import Request
 from rewriters.normalise import normalise
 from rewriters.strategy import searched_as_one
 
-REWRITE = "rewrite"
 Phase = Callable[[str], object]
 _COSTS = ("model", "tier", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
 
@@ -67,6 +70,20 @@ class _TracedEngines(Engines):
             }
         )  # fmt: skip
         return spent
+
+
+def rewriting_alone(config: Config) -> Config:
+    """Returns a config that rewrites as this one does, and needs neither an index nor a model of later stages.
+
+    One whose originals are searched before they are rewritten is returned as it is.
+    """
+    if searched_first(config):
+        return config
+    unsearched = WebSettings(kind="web", provider="searxng", base_url="http://localhost")  # has no index, and is not opened
+    retrievers = dict.fromkeys(config.retrieve.retrievers, unsearched)
+    retrieve = config.retrieve.model_copy(update={"retrievers": retrievers, "store": False})
+    changed = {"retrieve": retrieve, "rerank": RerankSettings(kind="none")}
+    return config.model_copy(update=dict.fromkeys((*STEPS, "judge")) | changed)
 
 
 class LoadedConfig(AbstractContextManager["LoadedConfig"]):
@@ -147,37 +164,46 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
             ConfigError: the text is not a valid query.
             DmqrError: a model or an index cannot be loaded.
         """
-        asked = self.query_row(query)
+        asked = self._query_row(query)
         self._requests.clear()
         row = tried_row(asked, self._tables(self._run_stages([asked], self._stages, report_phase)))
-        row["lists"] = self._lists(row)
+        row |= {"lists": self._lists(row), "hits": self._hits(row)}
         own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
         spent, prices = costs.totals(pa.array(own, costs.COST)), self._prepared.prices
-        texts, places = self._texts(row)
         return Trial(
             self.label,
             self.config,
             row,
-            texts,
             spent,
             None if prices is None else prices.usd(spent),
             list(self._requests),
             unpriced(self._file) if prices is None else "",
-            places,
         )
 
-    def rewrite(self, rows: Iterable[Row], report_phase: Phase) -> pa.Table:
-        """Returns distinct queries (of `query_row`) after the rewriting stage; a gate alone searches before it.
+    def rewrite(self, queries: Sequence[str], report_phase: Phase) -> dict[str, pa.Table]:
+        """Returns the tables `rewrites`, `errors` and `costs` of a run, by query, with a column `query` before the others.
 
-        The models and indexes of later stages are not loaded.
+        A query that stands twice has its rows twice, but those of its costs. A gate alone searches before, and the models and
+        indexes of later stages are not loaded.
 
         Raises:
-            DmqrError: the engine, or what the gate asks, cannot be used.
+            DmqrError: `run` would reject a query, or the engine, or what the gate asks, cannot be used.
         """
-        last = [stage.name for stage in self._stages].index(REWRITE)
-        return self._run_stages(rows, self._stages[: last + 1], report_phase)
+        rows = [self._query_row(query) for query in ([queries] if isinstance(queries, str) else queries)]
+        distinct, by_query_id = {row["query_id"]: row for row in rows}, dict[str, Row]()
+        if rows:
+            last = [stage.name for stage in self._stages].index("rewrite")
+            table = self._run_stages(distinct.values(), self._stages[: last + 1], report_phase)
+            by_query_id = {row["query_id"]: row for row in table.to_pylist()}
+        tables, asked = {}, [{"query": row["query"], "query_id": row["query_id"]} for row in rows]
+        once = {row["query_id"]: row for row in asked}
+        for name in ("rewrites", "errors", "costs"):
+            of_table = once.values() if name == "costs" else asked
+            flat = [row | entry for row in of_table for entry in by_query_id[row["query_id"]][name]]
+            tables[name] = pa.Table.from_pylist(flat, pa.schema([("query", pa.string()), *STORED[name]]))
+        return tables
 
-    def query_row(self, query: str) -> Row:
+    def _query_row(self, query: str) -> Row:
         """Returns the columns of a query that the log would say.
 
         Raises:
@@ -242,19 +268,23 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         names = ("strategy", "position", "retriever")
         return [dict(zip(names, key, strict=True)) | {"hits": hits} for key, hits in lists.items()]
 
-    def _texts(self, row: Row) -> tuple[dict[str, str], dict[str, str]]:
-        """Returns the text of each result, and where it is from (`DocumentStore.places`).
+    def _hits(self, row: Row) -> list[Row]:
+        """Returns the results with their texts, and where these are from (`DocumentStore.places`).
 
         A page has its own, of several corpora the first that has it.
         """
-        texts, places = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}, dict[str, str]()
+        known = {one["doc_id"]: (indexed_text(one["title"], one["text"]), one["url"], "") for one in row["web"]}
         indexed = {name: one for name, one in self.config.retrieve.retrievers.items() if one.indexed(name)}
         for name, settings in indexed.items():
-            if not (doc_ids := [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in texts]):
+            if not (doc_ids := [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in known]):
                 break
             documents = open_documents(name, settings.at(self._prepared.indexes[name]))
             if name != list(indexed)[-1]:
                 doc_ids = list(compress(doc_ids, documents.known(doc_ids)))
-            texts |= zip(doc_ids, documents.texts(doc_ids), strict=True)
-            places |= zip(doc_ids, documents.places(doc_ids), strict=True)
-        return texts, places
+            for doc_id, text, place in zip(doc_ids, documents.texts(doc_ids), documents.places(doc_ids), strict=True):
+                known[doc_id] = text, None, place
+        hits = []
+        for rank, hit in enumerate(row["hits"], start=1):
+            text, url, place = known[hit["doc_id"]]
+            hits.append({"rank": rank, "text": text, "url": url, "place": place or None, **hit})
+        return hits
