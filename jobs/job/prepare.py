@@ -10,9 +10,8 @@ from cluster.prices import Prices, load_prices, prices_version
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.corpora import SearchedIndex, searched_indexes
 from jobs.job.given_lists import given_list_notes, with_given_lists
-from jobs.job.indexes import States, check_depths, check_documents, encoder_warnings, index_identities, read_facts
+from jobs.job.indexes import check_depths, check_documents, encoder_warnings, index_identities, read_facts
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
@@ -22,7 +21,6 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
 from jobs.log.judgements import read_answers
 from jobs.notify import check_notify
-from retrievers.kinds import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting
@@ -50,8 +48,6 @@ class Prepared:
     rewriting: Rewriting = field(default_factory=lambda: Rewriting(()))  # of workers; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # settings that work, but probably not as intended
     notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
-    searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
-    states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
     steps: ReadySteps = field(default_factory=ReadySteps)  # that LLMs do after retrieval
 
@@ -100,8 +96,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
         check_documents(config, indexes)
     facts = read_facts(config, indexes)
     check_depths(config, facts)
-    searched = searched_indexes(config.retrieve.retrievers, indexes)
-    states = {name: index["state"] for name, index in indexed_identities(facts).items() if index.get("state") is not None}
     engine_settings, rewriting, rewriting_identity, of_rewriting = resolved_rewriting(config, rewriting)
     steps = ready_steps(config)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config), steps.identity())
@@ -120,8 +114,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
         rewriting=rewriting,
         warnings=(*warnings, *of_rewriting, *unpriced_models(config, prices, rewriting.pool)),
         prices_file=prices_version(_prices_path(config_path)) if prices is not None else None,
-        searched=searched,
-        states={index.location: states[index.name] for index in searched if index.name in states},
         steps=steps,
     )
 

@@ -53,7 +53,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     most = ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)
     size = min(config.cluster.shard_size, max(LEAST_SHARD, most))
     sized = prepared.config.cluster.model_copy(update={"shard_size": size})
-    opened = compiled.work.retrievers.values()
     of_lists = (note for arm in arms for note in given_list_notes(with_given_lists(arm.config)))
     noted = [_noted_arm(arm, compiled) for arm in arms]
     prepared = replace(
@@ -63,8 +62,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         identity=identified_by,
         run_id=run_id(config, identified_by),
         warnings=tuple(dict.fromkeys((*prepared.warnings, *_warnings(arms), *of_lists))),
-        searched=tuple(index for one in opened for index in one.searched),
-        states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": noted, "answered": len(answered)}},
     )
     return job_of(prepared, compiled)

@@ -17,8 +17,8 @@ from cluster.run.shards import Plan
 from cluster.storage import open_storage
 from jobs.job.indexes import States, noted_changes, read_states
 from jobs.job.keys import SCHEMA_VERSION
-from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
+from jobs.run.job import Job
 from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.runs.tally import Tally
 from jobs.terminal.logs import event
@@ -36,7 +36,7 @@ class Record:
 
     def __init__(
         self,
-        prepared: Prepared,
+        job: Job,
         pools: Mapping[str, Pool],
         number: int,
         state: State,
@@ -44,13 +44,16 @@ class Record:
         driver_costs: DriverCosts,
     ) -> None:
         """Writes the record with status `running`; a start before that still says so was killed."""
-        self._prepared, self._pools, self._number = prepared, pools, number
+        self._prepared, self._pools, self._number = job.prepared, pools, number
         self._state, self._outages = state, outages
         self.driver_costs = driver_costs
         self._began = time.time()
-        self.states: dict[str, States] = {"begin": prepared.states} if prepared.states else {}
+        self._opened = job.compiled.work.retrievers.values()
+        begin = {place: state for one in self._opened for place, state in one.states.items()}
+        self.states: dict[str, States] = {"begin": begin} if begin else {}
         """States of indexes that may change in place, at the begin and at the end of this start."""
-        self.before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
+        storage = job.prepared.storage
+        self.before = known_starts(json.loads(storage.get("run.json") or b"{}"), storage)
         """The earlier starts."""
         for start in self.before:
             if start["status"] == "running":
@@ -76,9 +79,9 @@ class Record:
 
     def note_states(self) -> None:
         """Notes the states of indexes at the end of this start, and warns of changes."""
-        if self._prepared.states:
+        if self.states:
             with contextlib.suppress(RetrieverError):  # the work is done; the server may go now
-                self.states["end"] = read_states(self._prepared.searched)
+                self.states["end"] = read_states(index for one in self._opened for index in one.searched)
             self.warn_of_changes()
 
     def put(self, status: str, plan: Plan | None, tally: Tally) -> None:

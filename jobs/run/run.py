@@ -114,7 +114,7 @@ def run(
             try:
                 if log is not None:
                     log.keep(storage)
-                record = Record(prepared, session.pools, lease.number, progress.state, outages, driver_costs)
+                record = Record(job, session.pools, lease.number, progress.state, outages, driver_costs)
                 put_log = log.store if log else lambda: None
                 with (
                     progress_file(storage, lease, progress.state, put_log, record.spent),

@@ -15,9 +15,8 @@ from jobs.chain.arms.arms import FULL, Arm
 from jobs.chain.arms.resources import digest
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.corpora import SearchedIndex
 from jobs.job.given_lists import with_given_lists
-from jobs.job.indexes import check_depths, check_documents, index_identities, read_facts, read_states
+from jobs.job.indexes import check_depths, check_documents, index_identities, read_facts
 from jobs.job.keys import identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
@@ -47,7 +46,8 @@ class ArmChecks:
             config = self.with_precisions(arm.config)
             searched = [*config.retrieve.retrievers, *config.retrieve.retrievers.values()]
             indexes = self._once("indexes", searched, lambda: index_identities(config))
-            check_depths(config, self._once("facts", searched, lambda: read_facts(config, indexes)))
+            facts = self._once("facts", searched, lambda: read_facts(config, indexes))
+            check_depths(config, facts)
             context, rewrite = config.log.context_column, config.rewrite.model_copy(update={"gate": None})
             settings, rewriting, identified_by, _ = self._once(
                 "rewriting", [rewrite, context], lambda: resolved_rewriting(config, read_rewriting(config), self._resolve)
@@ -59,18 +59,15 @@ class ArmChecks:
             steps = self._once("steps", asked, lambda: ready_steps(config, self._resolve))
             known = identity(config, indexes, identified_by, reranking, steps.identity())
             return replace(
-                prepared, config=config, indexes=indexes, engine=settings, rewriting=rewriting, identity=known, steps=steps
-            )
+                prepared, config=config, indexes=indexes, facts=facts, engine=settings, rewriting=rewriting, identity=known,
+                steps=steps,
+            )  # fmt: skip
 
     def with_precisions(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""
         deciding = [config.retrieve, config.rerank, bool(config.rewrite.planned)]
         precise = self._once("config", deciding, lambda: with_given_lists(with_precisions(config, self._requested)))
         return config.model_copy(update={"retrieve": precise.retrieve, "rerank": precise.rerank})
-
-    def state(self, index: SearchedIndex) -> Any:
-        """Returns the state of an index that may change in place, the same for all arms; None of others."""
-        return self._once("state", [index.location], lambda: read_states([index]).get(index.location))
 
     def _resolve(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
         return self._once("engine", [settings], lambda: engine.resolve(settings))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +15,12 @@ from jobs.chain.arms.tasks import Names, arm_tasks, judge_tasks
 from jobs.chain.arms.texts import ArmTexts, rewriting_identity
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
-from jobs.job.corpora import SearchedIndex, searched_indexes
+from jobs.job.corpora import searched_indexes
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.job.steps import WEB_SEARCH
-from retrievers.kinds import RetrieverSettings
+from retrievers.kinds import RetrieverSettings, indexed_identities
 from retrievers.settings import FuseSettings
 
 
@@ -67,23 +67,20 @@ def compile_arms(prepared: Prepared, arms: Sequence[Arm], keep: int, *, sources:
     """
     checks = ArmChecks(requested_pools(*configs_of(arms)))
     checked = {arm.name: checks.check(arm, prepared) for arm in arms if not arm.members}
-    return _compiled(arms, checked, checks.state, keep, sources=sources)
+    return _compiled(arms, checked, keep, sources=sources)
 
 
 def compile_run(prepared: Prepared) -> Compiled:
     """Returns a run as the work of one arm; it is checked already."""
-    config, states = prepared.config, prepared.states
-    arm, checked = Arm(RUN, "run", config), {RUN: prepared}
-    compiled = _compiled([arm], checked, lambda index: states.get(index.location), config.results, sources=True)
+    config = prepared.config
+    compiled = _compiled([Arm(RUN, "run", config)], {RUN: prepared}, config.results, sources=True)
     lists, candidates = config.retrieve.keep_runs, config.fuse.keep_candidates
     return replace(compiled, work=replace(compiled.work, keep_lists=lists, keep_candidates=candidates))
 
 
-def _compiled(
-    arms: Sequence[Arm], checked: Mapping[str, Prepared], state: Callable[[SearchedIndex], Any], keep: int, *, sources: bool
-) -> Compiled:
+def _compiled(arms: Sequence[Arm], checked: Mapping[str, Prepared], keep: int, *, sources: bool) -> Compiled:
     first, names = checked[arms[0].name], Names()
-    texts, lists = ArmTexts(first), ArmLists(checked.values(), state)
+    texts, lists = ArmTexts(first), ArmLists(checked.values())
     judged, rerankers = judge_tasks(first.config, first.steps), dict[str, ScoredBy]()
     answers, parts, systems = [], {}, dict[str, Hashable]()
     for arm in (one for one in arms if not one.members):
@@ -155,9 +152,8 @@ def _fingerprint(arm: Prepared, rewriting: dict[str, Any]) -> str:
 class ArmLists:
     """Searches, and the retrievers that make them."""
 
-    def __init__(self, arms: Collection[Prepared], state: Callable[[SearchedIndex], Any]) -> None:
-        """Begins with no search; `state`: returns that of an index that may change in place, None of others."""
-        self._state = state
+    def __init__(self, arms: Collection[Prepared]) -> None:
+        self._states: dict[str, Any] = {}  # of indexes that may change in place, the same for all arms; None of others
         self.retrievers: dict[str, OpenedBy] = {}
         self.searches: list[Search] = []
         self._depths: dict[str, int] = {}  # deepest list, by retriever
@@ -194,7 +190,11 @@ class ArmLists:
         key = _key(arm, name)
         if key not in self.retrievers:
             settings, identified_by = _settings(arm.config, name), arm.indexes[name]
-            states = {one.location: self._state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
+            facts = indexed_identities({name: arm.facts.get(name, {})})
+            states = {
+                one.location: self._states.setdefault(one.location, facts.get(one.name, {}).get("state"))
+                for one in searched_indexes({name: settings}, {name: identified_by})
+            }
             changing = {place: state for place, state in states.items() if state is not None}
             self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
         return key

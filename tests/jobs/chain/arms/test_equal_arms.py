@@ -113,8 +113,8 @@ def test_a_deeper_arm_changes_no_approximate_list_of_another(values: dict[str, A
     values["retrieve"] = {"depth": 30, "retrievers": {"dense": dense, "bm25": {"kind": "elastic", "index": "b"}}}
     arms = arms_of(Config.model_validate(values | {"ablate": {"arms": {"deep": {"retrieve.depth": 300}}}}))
     indexes = {name: {"kind": "elastic", "index": name} for name in ("dense", "bm25")}
-    checked = {arm.name: SimpleNamespace(config=arm.config, indexes=indexes) for arm in arms}
-    lists = ArmLists(checked.values(), lambda index: None)
+    checked = {arm.name: SimpleNamespace(config=arm.config, indexes=indexes, facts={}) for arm in arms}
+    lists = ArmLists(checked.values())
     found = {name: lists.searches[lists.search(arm, 0, Cuts())] for name, arm in checked.items()}
     of = {
         name: {retriever: lists.retrievers[key].depth for retriever, key in one.retrievers.items()}
