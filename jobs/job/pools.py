@@ -105,7 +105,8 @@ def requested_pools(*configs: Config, engines: Sequence[Sequence[EngineSettings]
         engines: of each common engine, those that its workers open; None: as far as the files of strategies can be read here.
     """
     cluster, rerankers = configs[0].cluster, [one for config in configs for one in rerankers_of(config)]
-    encodes, loads = any(map(_encodes, configs)), any(reranker.loads for reranker in rerankers)
+    encodes = any(_loads_encoder(retriever) for config in configs for retriever in config.retrieve.retrievers.values())
+    loads = any(reranker.loads for reranker in rerankers)
     pools = {"retrieve": cluster.retrieve.pool_request(can_use_gpu=encodes)}
     opened = [_asking("rewrite", cluster.rewrite.pool_request(), of) for of in _common_engines(configs, engines)]
     if opened:
@@ -153,10 +154,6 @@ def _one_without_gpu(request: PoolRequest) -> PoolRequest:
     return request if request.can_use_gpu else replace(request, workers=request.workers or 1)
 
 
-def _encodes(config: Config) -> bool:
-    return any(map(_loads_encoder, config.retrieve.retrievers.values()))
-
-
 def _loads_encoder(retriever: RetrieverSettings) -> bool:
     return any(one.encoder and one.encoder.loaded for one in all_indexed({"": retriever}).values())
 
@@ -166,16 +163,13 @@ def device(pool: Pool | PoolRequest) -> str:
     return "cuda:0" if pool.gpus else "cpu"
 
 
-def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None = None) -> Config:
+def with_precisions(config: Config, requested: Mapping[str, PoolRequest]) -> Config:
     """Returns the config with every `dtype: auto` resolved, since the precision changes results.
 
     On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken.
 
-    Args:
-        config: of a run, or of an arm.
-        requested: the pools of the job that does it: of an ablation those of all arms; None: those of the config.
+    `requested` are the pools of the job that does it: of an ablation those of all arms.
     """
-    requested = requested_pools(config) if requested is None else requested
     pools: Mapping[str, Pool | PoolRequest] = requested
     if config.cluster.joined is None:
         sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools

@@ -94,7 +94,10 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     judge = {key.removeprefix(_JUDGE): steps.pop(key) for key in list(steps) if key.startswith(_JUDGE)}
     gold = config.evaluate.answers if "accuracy" in judge else None
     searched = None if config.web is None else open_search_engine(config.web.search).identity()
-    return ReadySteps(steps, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)), searched)
+    if gold is not None:
+        answers = json.dumps(read_answers(gold, config.evaluate.key), sort_keys=True, ensure_ascii=False)
+        gold = hashlib.sha256(answers.encode()).hexdigest()[:16]
+    return ReadySteps(steps, judge, gold, searched)
 
 
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
@@ -152,7 +155,3 @@ def open_search_engine(settings: RetrieverSettings) -> Web:
 
     assert isinstance(settings, WebSettings), "checked by the config"
     return Web(WEB_SEARCH, settings)
-
-
-def _digest(answers: Mapping[str, list[str]]) -> str:
-    return hashlib.sha256(json.dumps(answers, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

@@ -57,7 +57,7 @@ def pay_for_sample(
     if not drawn:
         return None
     name = f"{config.name}{SAMPLE}"
-    key = sample_log(prepared.output, name, _log(prepared, _rows(queries, drawn)))
+    key = sample_log(prepared.output, name, _log(prepared, queries, drawn))
     log = LogSettings(
         path=prepared.output.url(key),
         query_column=config.log.query_column,
@@ -72,17 +72,14 @@ def pay_for_sample(
     return _paid(open_run(job.prepared.storage.root), job.prepared)
 
 
-def _rows(queries: PlannedQueries, ids: Collection[str]) -> pa.Table:
+def _log(prepared: Prepared, queries: PlannedQueries, ids: Collection[str]) -> bytes:
+    """Returns a log of queries, a row each, with the columns that the config reads."""
     wanted, tables = pa.array(sorted(ids), pa.string()), list[pa.Table]()
     for shard in queries.plan.shards:
         with queries.storage.open(shard.key) as file:
             table = pq.ParquetFile(file).read_row_group(shard.row_group)
         tables.append(table.filter(pc.is_in(table.column("query_id"), wanted)))
-    return pa.concat_tables(tables)
-
-
-def _log(prepared: Prepared, rows: pa.Table) -> bytes:
-    """Returns a log of queries, a row each, with the columns that the config reads."""
+    rows = pa.concat_tables(tables)
     columns, context = {prepared.config.log.query_column: rows.column("query")}, prepared.config.log.context_column
     if context is not None:
         columns[context] = rows.column("context")

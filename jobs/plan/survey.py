@@ -22,7 +22,6 @@ from cluster.run.meter import Meter
 from cluster.run.pool_sizes import Pool
 from cluster.run.shards import Shard
 from cluster.run.stage import Stage
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.pipeline import COSTED
 from jobs.chain.stages.llm.iterate import Iterate
 from jobs.chain.stages.read import Read
@@ -136,7 +135,8 @@ class Survey:
     def _meters(self, job: Job, queries: PlannedQueries, pools: Mapping[str, Pool], stack: ExitStack) -> Meters:
         """Returns the index in `COSTED` of each stage that is looked into, with its worker."""
         work, meters = job.compiled.work, Meters()
-        away = _away(work)
+        opened = [work.retrievers[key] for key in sorted({answer.documents for answer in work.answers})]
+        away = [one.name for one in opened if not is_here(one.name, one.settings)]  # of which documents depend
         for stage in job.stages(pools, 0, self.store):
             at, reason = COSTED.index(stage.cost_stage or stage.name), _NOT_ENTERED.get(stage.worker, "")
             if stage.worker is Write:
@@ -144,7 +144,7 @@ class Survey:
             if at == _RETRIEVE and any(retriever.of_pages for retriever in work.retrievers.values()):
                 reason = "the web is searched"
             if reason or (away and at > _RETRIEVE):
-                self.unseen = (at, reason or away)
+                self.unseen = (at, reason or f"the index of {away[0]} lies on S3, and there is no copy on this machine")
                 break
             meters.append((at, Meter(self._looking(stage, queries), 0)))
             stack.callback(meters[-1][1].close)
@@ -203,10 +203,3 @@ def _counted(ids: Sequence[str], known: Mapping[str, int], followed: Collection[
         {key: np.array([of[one] for one in ids], dtype=float) for key, of in counts.items()} for counts in (missing, every)
     )
     return _Looked(np.array([known[one] for one in ids]), np.array([one in followed for one in ids], dtype=bool), *arrays)
-
-
-def _away(work: SharedWork) -> str:
-    """Returns the reason why what depends on documents is not looked up; "": it is."""
-    opened = [work.retrievers[key] for key in sorted({answer.documents for answer in work.answers})]
-    away = [one.name for one in opened if not is_here(one.name, one.settings)]
-    return f"the index of {away[0]} lies on S3, and there is no copy on this machine" if away else ""

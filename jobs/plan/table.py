@@ -22,7 +22,9 @@ Rows = Iterable[tuple[str, str | Text]]
 def plan_table(planned: dict[str, Any]) -> Table:
     """Returns the plan of one job as a table for the terminal."""
     finished, ablation = planned["state"] == "finished", planned.get("ablation")
-    rows = [*_log_rows(planned), *(() if finished else _run_rows(planned))]
+    rows = [*_log_rows(planned), *(() if finished else _missing_rows(planned))]
+    if not finished and planned.get("unpriced"):
+        rows.append(("cost", planned["unpriced"]))
     if not finished or (ablation is not None and ablation["missing"] is not None):
         rows += [*_worker_rows(planned), *_ablation_rows(planned)]
     return facts([*rows, ("folder", planned["folder"])], planned["run_id"])
@@ -39,14 +41,6 @@ def _log_rows(planned: dict[str, Any]) -> Rows:
     yield "queries", distinct
     state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]
     yield "state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}"
-
-
-def _run_rows(planned: dict[str, Any]) -> Rows:
-    yield from _missing_rows(planned)
-    if planned.get("unpriced"):
-        yield "cost", planned["unpriced"]
-    if (warning := over_budget(planned)) is not None:
-        yield "warning", Text(warning, style="yellow")
 
 
 def _worker_rows(planned: dict[str, Any]) -> Rows:
@@ -68,12 +62,11 @@ def _ablation_rows(planned: dict[str, Any]) -> Rows:
             times = f"{naive / executed:.1f} times less" if executed < naive else f"the {name} that arms share are known later"
             yield f"  {name}", f"up to {executed:,} in place of {naive:,}: {times}"
     yield "  folder", ablation["folder"]
-    yield from _missing_rows(ablation)
-    if (warning := over_budget(planned, "ablation")) is not None:
-        yield "warning", Text(warning, style="yellow")
+    yield from _missing_rows(planned, "ablation")
 
 
-def _missing_rows(job: Mapping[str, Any]) -> Rows:
+def _missing_rows(planned: dict[str, Any], what: str = "run") -> Rows:
+    job = planned if what == "run" else planned[what]
     missing, tries = job["missing"], job["left"]["tries"]
     if missing is None:
         return
@@ -92,6 +85,8 @@ def _missing_rows(job: Mapping[str, Any]) -> Rows:
     if missing["usd"] is not None:
         apart = f", without {' and '.join(missing['unpriced'])}" if missing["unpriced"] else ""
         yield "  total", Text(amount_text(Amount(**missing["usd"]), money) + apart)
+    if (warning := over_budget(planned, what)) is not None:
+        yield "warning", Text(warning, style="yellow")
 
 
 def _parts(kind: Mapping[str, Any]) -> Iterable[str]:

@@ -28,7 +28,8 @@ def test_precisions_are_those_of_the_pools_that_the_session_makes(
     """One GPU: in one process each stage has it in turn; of workers side by side only the last stage's has it."""
     monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 1.0)
     changed = {"retrieve": {"retrievers": {"dense": DENSE}}, "cluster": {"address": address}, "rerank": {"model": "r"}}
-    config = with_precisions(Config.model_validate(values | changed))
+    config = Config.model_validate(values | changed)
+    config = with_precisions(config, requested_pools(config))
     encoder = config.retrieve.retrievers["dense"].encoder
     assert encoder is not None
     assert (encoder.dtype, config.rerank.dtype) == precisions

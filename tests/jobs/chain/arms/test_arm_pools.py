@@ -64,6 +64,7 @@ def test_all_arms_rerank_in_the_precision_of_the_workers_that_they_share(
     config = Config.model_validate(values)
     arms = arms_of(config)
     assert {one.name for one in arms} == {"full", "original", "general", "keyword"}
-    assert with_precisions(next(one.config for one in arms if one.name == "original")).rerank.dtype == "float16"
+    original = next(one.config for one in arms if one.name == "original")
+    assert with_precisions(original, requested_pools(original)).rerank.dtype == "float16"
     checks = ArmChecks(requested_pools(*configs_of(arms)))
     assert {checks.with_precisions(one.config).rerank.dtype for one in arms} == {"float32"}
