@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
+from cluster.errors import ConfigError, RetrieverError, nearest
 from cluster.prices import Prices, load_prices, prices_version
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
@@ -15,7 +15,7 @@ from jobs.job.indexes import check_depths, check_documents, encoder_warnings, in
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
-from jobs.job.rewrite import config_error, read_rewriting
+from jobs.job.rewrite import read_rewriting
 from jobs.job.steps import ReadySteps, Resolve, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
@@ -196,10 +196,7 @@ def resolved_rewriting(
     rewrite, common = config.rewrite, config.rewrite.engine
     if not rewrite.planned or common is None:
         return None, rewriting, {"strategies": []}, ()
-    try:
-        rewriter = Rewriter(rewriting)
-    except RewriterError as error:
-        raise config_error(error) from error
+    rewriter = Rewriter(rewriting)
     warnings = [
         f"strategy {name!r}: its prompt is not sent, since one request asks for several strategies: it takes their definitions "
         "and examples; set rewrite.calls: separate, or joint: false in its file"

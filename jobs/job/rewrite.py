@@ -9,19 +9,23 @@ from rewriters.adaptive import load_demonstrations
 from rewriters.calls import load_joint_prompt
 from rewriters.classifier import load_rules
 from rewriters.pool import load_pool
-from rewriters.rewriter import Rewriting
+from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive, SelectClassified
 
 
 def read_rewriting(config: Config) -> Rewriting:
-    """Returns the pool of a config with the prompts and settings of its requests."""
+    """Returns the pool of a config with the prompts and settings of its requests.
+
+    Raises:
+        ConfigError: a strategy or a prompt is wrong, or the selection does not fit the pool.
+    """
     rewrite, select = config.rewrite, config.rewrite.select
     entries = rewrite.strategies if rewrite.planned else []
     context = config.log.context_column is not None
     try:
         pool = load_pool(entries, rewrite.language, context, read_text)
         engines = {"": rewrite.engine} | {strategy.name: strategy.engine for strategy in pool}
-        return Rewriting(
+        rewriting = Rewriting(
             pool,
             rewrite.calls,
             rewrite.decoding.model_dump(),
@@ -35,14 +39,11 @@ def read_rewriting(config: Config) -> Rewriting:
             rewrite.retries,
             frozenset(name for name, engine in engines.items() if engine is not None and engine.is_recorded),
         )
+        Rewriter(rewriting)  # raises for a selection
+        return rewriting
     except RewriterError as error:
-        raise config_error(error) from error
-
-
-def config_error(error: RewriterError) -> ConfigError:
-    """Returns the error of a pool, a selection or a prompt with its place in the config."""
-    places = {"strategy": "rewrite.strategies: ", "selection": "rewrite.select: ", "prompt": "rewrite.joint_prompt: "}
-    return ConfigError(error.code, f"{places.get(error.code, '')}{error}")
+        places = {"strategy": "rewrite.strategies: ", "selection": "rewrite.select: ", "prompt": "rewrite.joint_prompt: "}
+        raise ConfigError(error.code, f"{places.get(error.code, '')}{error}") from error
 
 
 def read_text(path: str) -> str:

@@ -5,19 +5,18 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster.errors import ConfigError, RewriterError
+from cluster.errors import ConfigError
 from cluster.run.job_server import JobServer
 from cluster.storage import remote
 from cluster.storage.copies import work_folder
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
-from jobs.job.rewrite import config_error, read_rewriting
+from jobs.job.rewrite import read_rewriting
 from jobs.job.steps import asked_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import DRIVER_LOG, Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
-from rewriters.rewriter import Rewriter
 
 _TRIES = 5  # at an id of its own, while others submit the same job
 _LOGIN = re.compile(r"://[^/\s@]+@")  # user or password in an address
@@ -30,10 +29,7 @@ def check_sent(config: Config, config_path: str, verb: Verb) -> SentConfig:
         arms_of(config)  # imports the plug-ins that arms name, which are sent
     sent, truth = sent_config(config), config.evaluate
     if not any(remote(path) for path in named_texts(config)):  # which this machine may not be allowed to read
-        try:
-            Rewriter(read_rewriting(config))
-        except RewriterError as error:
-            raise config_error(error) from error
+        read_rewriting(config)
         asked_steps(config)
     if truth.qrels and local_qrels(truth.qrels):
         read_qrels(truth.qrels, key=truth.key)
