@@ -157,7 +157,6 @@ class MeasuredQuality(Result):
     """Files of answers that were written."""
 
     def __init__(self, folder: RunFolder, measured: MeasuredRun | Comparisons, missing: Sequence[str] = ()) -> None:
-        """Takes the run, its measures, and notes on files that were missing."""
         super().__init__(title=f"{folder.storage.root} ({folder.state})", notes=missing)
         self._folder, self._measured = folder, measured
 

@@ -77,7 +77,6 @@ def submit(
 
 
 def _followed(face: Face, server: JobServer, job_id: str) -> Result:
-    """Follows a job to its end; returns how it ended."""
     from jobs.submit.follow import FollowedLog, follow
 
     stream = io.StringIO() if face.json_log is None else sys.stderr

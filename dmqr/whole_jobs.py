@@ -201,9 +201,7 @@ def run(
             missing: dict[str, None] = {}
             write_tables(csv, RESULTS, results_with_texts(folder, missing.setdefault))
             warn(*(f"{csv} has documents without their texts: {reason}" for reason in missing))
-        result = Run(folder, measured, prepared.warnings, job.failures)
-        result.prices = prepared.prices
-        return result
+        return Run(folder, measured, prepared.warnings, job.failures)
 
     return job.bring_to_end(check, close)
 

@@ -17,7 +17,7 @@ from jobs.config.load import load_config
 from jobs.job.measure_checks import check_measures
 from jobs.job.pools import requested_pools
 from jobs.job.rewrite import read_rewriting
-from jobs.job.steps import asked_steps
+from jobs.job.steps import read_steps
 
 TABLE = yaml.load(Path(__file__).with_name("refusals.yaml").read_bytes(), yaml.CSafeLoader)
 CASES: list[Any] = [
@@ -29,7 +29,7 @@ def check(path: str, *settings: str) -> None:
     """Checks a config as `run` and `ablate` do, up to where a log, an index or an engine would be opened."""
     config = load_config(path, list(settings))
     read_rewriting(config)
-    asked_steps(config)
+    read_steps(config)
     check_measures(config.evaluate.measures)
     requested_pools(config)
     arms_of(config)

@@ -18,7 +18,6 @@ from jobs.job.engine import distinct, placed
 from jobs.job.paths import Model
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
-from retrievers.rerankers.settings import RerankerSettings
 from rewriters.calls import asked_engines
 from rewriters.engines.settings import VLLM_MEMORY, EngineSettings
 from rewriters.pool import load
@@ -33,11 +32,6 @@ class SharedLimit(NamedTuple):
 
     max_in_flight: int
     pools: list[str]
-
-
-def rerankers_of(config: Config) -> list[RerankerSettings]:
-    """Returns the reranker of a run, if it has one."""
-    return [config.reranking] if config.rerank.kind != "none" else []
 
 
 def searched_first(config: Config) -> list[RetrieverSettings]:
@@ -63,15 +57,13 @@ def shared_limits(*configs: Config) -> dict[str | None, SharedLimit]:
 
 
 def _limits(config: Config) -> list[tuple[str, Iterable[tuple[str | None, int]]]]:
-    rerankers = rerankers_of(config)
     sent = [("retrieve", retriever.server_limits()) for retriever in config.retrieve.retrievers.values()]
     name = config.retrieve.text_retriever
     settings = config.retrieve.retrievers[name]
     first = {settings.member(key): index for key, index in reversed(settings.indexed(name).items())}  # they have the texts
     texts = [index.own_limits() for index in first.values()]
-    if rerankers:
-        sent += [("rerank", limits) for limits in texts]
-    sent += [("rerank", reranker.server_limits()) for reranker in rerankers]
+    if config.rerank.kind != "none":
+        sent += [("rerank", limits) for limits in (*texts, config.reranking.server_limits())]
     if config.iterate is not None:  # its workers search and rerank, too
         sent += [("iterate", limits) for _, limits in sent]
     sent += [(step, limits) for step in config.asking if step not in ("iterate", "web") for limits in texts]
@@ -104,7 +96,7 @@ def requested_pools(*configs: Config, engines: Sequence[Sequence[EngineSettings]
         configs: of a run, or of the arms of an ablation: a worker has what any of them needs.
         engines: of each common engine, those that its workers open; None: as far as the files of strategies can be read here.
     """
-    cluster, rerankers = configs[0].cluster, [one for config in configs for one in rerankers_of(config)]
+    cluster, rerankers = configs[0].cluster, [config.reranking for config in configs if config.rerank.kind != "none"]
     encodes = any(_loads_encoder(retriever) for config in configs for retriever in config.retrieve.retrievers.values())
     loads = any(reranker.loads for reranker in rerankers)
     pools = {"retrieve": cluster.retrieve.pool_request(can_use_gpu=encodes)}

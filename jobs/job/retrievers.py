@@ -109,13 +109,7 @@ def _with_copy(settings: RetrieverSettings, names: ExitStack, *, cached_only: bo
     """Returns the settings with a local copy of an index on S3; until `names` are closed errors name its URL."""
     if not _on_s3(settings):
         return settings
-    folder = _local_copy(settings.index, cached_only=cached_only)
-    names.enter_context(naming(settings.index, folder))
-    return settings.model_copy(update={"index": str(folder)})
-
-
-def _local_copy(index: str, *, cached_only: bool = False) -> Path:
-    storage = S3Storage(index)
+    storage = S3Storage(settings.index)
 
     def copy() -> Path | None:
         entry, data = stored_index(storage)
@@ -131,4 +125,5 @@ def _local_copy(index: str, *, cached_only: bool = False) -> Path:
         raise RetrieverError(
             "index-missing", f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here"
         )
-    return folder
+    names.enter_context(naming(settings.index, folder))
+    return settings.model_copy(update={"index": str(folder)})

@@ -85,10 +85,9 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
         ConfigError, RewriterError, RetrieverError: a prompt is wrong, or an engine cannot be had.
     """
     steps: dict[str, ReadyStep] = {}
-    for key, settings in _all_steps(config).items():
+    for key, (step, settings) in read_steps(config).items():
         common = settings.engine or config.rewrite.engine
         assert common is not None, "checked by the config"
-        step = _asked(settings, key)
         decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
         steps[key] = ReadyStep(step, *resolve(common), decoding)
     judge = {key.removeprefix(_JUDGE): steps.pop(key) for key in list(steps) if key.startswith(_JUDGE)}
@@ -100,14 +99,11 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     return ReadySteps(steps, judge, gold, searched)
 
 
-def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
-    """Returns key of the config -> what is asked at its step, apart from its engine."""
-    return {key: _asked(settings, key).identity() for key, settings in _all_steps(config).items()}
-
-
-def _all_steps(config: Config) -> dict[str, LlmStepSettings]:
+def read_steps(config: Config) -> dict[str, tuple[LlmStep, LlmStepSettings]]:
+    """Returns key of the config -> what is asked at its step, and its settings; raises ConfigError for a wrong prompt."""
     judge = config.judge
-    return config.steps | ({f"{_JUDGE}{kind}": judge.step(kind) for kind in judge.kinds} if judge is not None else {})
+    settings = config.steps | ({f"{_JUDGE}{kind}": judge.step(kind) for kind in judge.kinds} if judge is not None else {})
+    return {key: (_asked(one, key), one) for key, one in settings.items()}
 
 
 def _asked(settings: LlmStepSettings, key: str) -> LlmStep:

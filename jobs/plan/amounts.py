@@ -21,10 +21,6 @@ class Amount(NamedTuple):
         """Returns it as JSON-able values."""
         return {name: round(value, 6) for name, value in self._asdict().items()}
 
-    def times(self, factor: float) -> Amount:
-        """Returns the product with a number of at least 0."""
-        return Amount(*(end * factor for end in self))
-
     def within_twice(self, factor: float) -> Amount:
         """Returns the product with a number that is known within a factor of two."""
         return Amount(self.low * factor / 2, self.expected * factor, self.high * factor * 2)

@@ -109,7 +109,7 @@ class Survey:
         more = Amount(0, min(part.most, sum(usual) / len(usual)) if usual else part.most, part.most)
         if paid is not None:
             count = max(1.0, sum(is_open.sum() for *_, is_open in shards) * self.left / self.looked(component[0]))
-            more = of_others(paid, count, part.most).times(1 / count)
+            more = Amount(*(end / count for end in of_others(paid, count, part.most)))
         low, expected, high = (
             self._total([np.where(is_open, np.maximum(lacks, end), lacks) for lacks, _, is_open in shards], part.most)
             for end in more

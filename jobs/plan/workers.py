@@ -28,7 +28,6 @@ from jobs.chain.stages.fuse import Texts
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
-from jobs.job.engine import open_worker_engine
 from jobs.job.retrievers import open_documents
 from jobs.tables import unnested
 from retrievers.kinds import RetrieverSettings
@@ -86,14 +85,8 @@ class StoredAnswers(Engines):
         super().__init__(*asked)
 
     def _start(self) -> None:
-        self._recorded = {name: open_worker_engine(one) for name, one in self._settings.items() if one.is_recorded}
-        for engine in self._recorded.values():
-            engine.start()
-
-    def close(self) -> None:
-        """Closes the recordings."""
-        for engine in self._recorded.values():
-            engine.close()
+        self._settings = {name: one for name, one in self._settings.items() if one.is_recorded}
+        super()._start()
 
     def open(self, shard: int) -> ShardAnswers:
         """Returns the answers of a shard, which are only read."""
@@ -101,12 +94,12 @@ class StoredAnswers(Engines):
 
     def complete(self, own: Completions, missing: Mapping[Key, Request], known: int) -> Iterator[tuple[Key, CompletionRecord]]:
         """Yields recorded completions of requests, and failures in place of the others."""
-        for name, engine in self._recorded.items():
+        for name, engine in self._engines.items():
             for request, answer in engine.complete([request for request in missing.values() if request.engine == name]):
                 yield self.key(request), CompletionRecord(answer, request.prompt)
         seen = self._seen
         for key, request in missing.items():
-            if request.engine not in self._recorded:
+            if request.engine not in self._engines:
                 for queries in (seen.unknown, *([seen.typeless] if request.name == REQUEST_NAME else [])):
                     queries.add(request.query_id)
                 yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)

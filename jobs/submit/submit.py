@@ -13,7 +13,7 @@ from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewrite import read_rewriting
-from jobs.job.steps import asked_steps
+from jobs.job.steps import read_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import DRIVER_LOG, Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
@@ -30,7 +30,7 @@ def check_sent(config: Config, config_path: str, verb: Verb) -> SentConfig:
     sent, truth = sent_config(config), config.evaluate
     if not any(remote(path) for path in named_texts(config)):  # which this machine may not be allowed to read
         read_rewriting(config)
-        asked_steps(config)
+        read_steps(config)
     if truth.qrels and local_qrels(truth.qrels):
         read_qrels(truth.qrels, key=truth.key)
     if truth.answers and Path(truth.answers).is_file():
