@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
-_PROMPT = "query> "
-
 
 def entry_point() -> NoReturn:
     """Ends this process with the exit code of one verb.
@@ -196,16 +194,9 @@ class CommandLine(Face):
         print(f"dmqr {self._verb}: {line}", file=sys.stderr)
 
     def queries(self) -> Iterator[str]:
-        """Returns the queries until the end of standard input (Ctrl-D at a terminal); empty lines are left out."""
-        if sys.stdin.isatty():
-            return _typed()
-        if hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others are tried
-        lines = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
-        first = next(lines, None)  # before any model is loaded
-        if first is None:
-            raise ConfigError("argument", "QUERY is missing; give it in quotes, as lines on standard input, or at a terminal")
-        return chain([first], lines)
+        from jobs.try_one.outcome import queries
+
+        return queries()
 
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
         """Returns the typed command, which resumes the job; tomorrow, too, if `{date}` is in the config.
@@ -222,24 +213,6 @@ class CommandLine(Face):
         if address and not any(token.startswith("--address") for token in tokens):
             tokens += ["--address", address]
         return (not address and submitting_command()) or shlex.join(tokens)
-
-
-def _typed() -> Iterator[str]:
-    import readline  # noqa: F401 - lines can be edited and called back
-
-    print("Type a query; Ctrl-D ends.", file=sys.stderr)
-    while True:
-        try:
-            if sys.stdout.isatty():
-                line = input(f"\n{_PROMPT}")
-            else:
-                print(f"\n{_PROMPT}", end="", file=sys.stderr, flush=True)
-                line = input()
-        except EOFError:
-            print(file=sys.stderr)
-            return
-        if line.strip():
-            yield line
 
 
 def program() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -15,6 +17,8 @@ from cluster.http import encodable
 from jobs.config.config import Config
 from jobs.job.steps import WEB_SEARCH
 from jobs.tables import ANSWER, CORRECTION, ERROR, GRADE, JUDGEMENT, REWRITE, ROUND, SELECTION, STORED, WEB_PAGE
+
+PROMPT = "query> "
 
 
 def check_utf8(what: str, text: str) -> None:
@@ -42,6 +46,41 @@ def read_values(given: Iterable[str]) -> dict[str, str]:
             raise ConfigError("argument", f"--value {name}: is given twice, and a query has one value; give one")
         values[name] = text
     return values
+
+
+def queries() -> Iterator[str]:
+    """Returns the queries until the end of standard input (Ctrl-D at a terminal); empty lines are left out.
+
+    Raises:
+        ConfigError: standard input is no terminal and has none.
+    """
+    if sys.stdin.isatty():
+        return _typed()
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others are tried
+    lines = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+    first = next(lines, None)  # before any model is loaded
+    if first is None:
+        raise ConfigError("argument", "QUERY is missing; give it in quotes, as lines on standard input, or at a terminal")
+    return itertools.chain([first], lines)
+
+
+def _typed() -> Iterator[str]:
+    import readline  # noqa: F401 - lines can be edited and called back
+
+    print("Type a query; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            if sys.stdout.isatty():
+                line = input(f"\n{PROMPT}")
+            else:
+                print(f"\n{PROMPT}", end="", file=sys.stderr, flush=True)
+                line = input()
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        if line.strip():
+            yield line
 
 
 Row = dict[str, Any]
