@@ -220,8 +220,7 @@ def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:
     if number >= len(trial.row["hits"]):
         return ""
     hit = trial.row["hits"][number]
-    doc_id = hit["doc_id"]
-    before, source = None if first is None else first.get(doc_id), place_beside(doc_id, hit["place"] or "")
+    before, source = None if first is None else first.get(hit["doc_id"]), place_beside(hit["doc_id"], hit["place"] or "")
     mark = "" if first is None else "new " if before is None else "= " if before == number + 1 else f"{before - number - 1:+d} "
     text = shortened(one_line(hit["text"]), CHARACTERS_BESIDE)
-    return f"{mark}{one_line(doc_id)} {source and one_line(source) + ' '}{text}"
+    return f"{mark}{one_line(hit['doc_id'])} {source and one_line(source) + ' '}{text}"
