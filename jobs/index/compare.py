@@ -29,7 +29,7 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
 from retrievers.corpora.builds import CorpusNote, builder_of, index_builds
 from retrievers.corpora.corpus import content_of
-from retrievers.corpora.files import Progress, corpus_files, corpus_schema, is_corpus_file
+from retrievers.corpora.files import Progress, is_corpus_file
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import SOURCE_NOTE, index_path, read_index
 from retrievers.settings import CorpusSettings
@@ -238,8 +238,7 @@ class ComparedCorpus:
         corpus = self.corpus
         show = shown_progress(self.progress, f"comparing the corpus {corpus.shown_paths} with its index")
         with work_folder() as folder:
-            files = corpus_files(passages(corpus.paths, corpus.columns, folder, show).sources)
-            return content_of(files, corpus_schema(files, corpus.columns), show, corpus.columns)
+            return content_of(passages(corpus.paths, corpus.columns, folder, show).sources, show, corpus.columns)
 
 
 def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool) -> list[dict[str, Any]]:

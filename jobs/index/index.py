@@ -39,7 +39,8 @@ from jobs.index.sources import passages
 from jobs.job.retrievers import stored_index
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
-from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, index_builds
+from retrievers.corpora.builds import BuildInputs, IndexBuild, index_builds
+from retrievers.corpora.corpus import Built
 from retrievers.corpora.files import Progress
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, is_being_built, local_indexes

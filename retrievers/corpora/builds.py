@@ -8,18 +8,16 @@ indexes keep a note of their corpus, it has `noted_corpus(name, settings)` and `
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import pyarrow as pa
-
 from cluster.errors import RetrieverError
 from cluster.plugins import module_beside, own_errors
-from retrievers.corpora.corpus import DOCUMENTS, Written, joined, slices, write_documents
-from retrievers.corpora.files import COLUMNS, Progress, Source, corpus_files, corpus_schema
+from retrievers.corpora.corpus import Built, read_corpus
+from retrievers.corpora.files import COLUMNS, Progress, Source
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
@@ -48,19 +46,6 @@ class CorpusNote(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Built:
-    """The summary of a build."""
-
-    built: bool  # else the same index was there already
-    documents: int
-    without_text: int = 0  # documents whose text is null or blank
-    replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
-    notes: Sequence[str] = ()  # what else a person should know
-    concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
-    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.bulk.load_corpus`
-
-
-@dataclass(frozen=True)
 class IndexBuild:
     """An index that can be built, of one retriever or several."""
 
@@ -71,41 +56,6 @@ class IndexBuild:
     folder: str | None = None  # of a local index, here or on S3; `build` may be given another, and what it will replace
 
 
-@dataclass(frozen=True)
-class ReadCorpus:
-    """The documents of a corpus, sorted by doc_id."""
-
-    written: Written
-    folder: Path  # where they lie as Arrow files, until the build is over
-
-    @property
-    def content(self) -> str:
-        """Returns the hash of all rows, independent of their files and order: the `corpus` of an index's identity."""
-        return self.written.content
-
-    @property
-    def documents(self) -> int:
-        """Returns their number."""
-        return self.written.documents
-
-    def batches(self, size: int = 1024) -> Iterator[pa.RecordBatch]:
-        """Returns the documents in batches of at most `size`: doc_id, title, text, and the corpus's other columns."""
-        return slices(self.folder / DOCUMENTS, size)
-
-    def texts(self, size: int = 1024) -> Iterator[tuple[list[str], list[str]]]:
-        """Yields the doc_ids and the texts (`title. text`, or the text without a title) of at most `size` documents."""
-        for batch in self.batches(size):
-            yield batch.column("doc_id").to_pylist(), joined(batch)
-
-    def built(self, *, replaced: int | None = None, notes: Sequence[str] = ()) -> Built:
-        """Returns the result of `build_index` for an index that it has built; `replaced` and `notes` as in `Built`."""
-        return Built(True, self.documents, self.written.without_text, replaced, notes)
-
-    def there(self) -> Built:
-        """Returns the result of `build_index` for an index that was there already."""
-        return Built(False, self.documents, self.written.without_text)
-
-
 def _own_build(name: str, settings: RetrieverSettings, builder: Any) -> IndexBuild:
     """Returns the index of one retriever, by its module's `build_index`."""
     suffix = settings.location({})
@@ -114,12 +64,11 @@ def _own_build(name: str, settings: RetrieverSettings, builder: Any) -> IndexBui
         suffix = sha256(own.encode()).hexdigest()[:8]
 
     def build(given: BuildInputs) -> Built:
-        files, where = corpus_files(given.sources), f"retrieve.retrievers.{name}"
+        where = f"retrieve.retrievers.{name}"
         with tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=given.folder) as folder:
-            schema = corpus_schema(files, given.columns)
-            written = write_documents(files, schema, Path(folder), given.progress, given.columns)
+            corpus = read_corpus(given.sources, Path(folder), given.progress, given.columns)
             with own_errors(type(settings), "build_index failed", RetrieverError, where):
-                built: Any = builder.build_index(name, settings, ReadCorpus(written, Path(folder)), given.progress)
+                built: Any = builder.build_index(name, settings, corpus, given.progress)
             if not isinstance(built, Built):
                 line = f"{builder.__file__}: build_index gives {type(built).__name__}"
                 raise RetrieverError("plugin", f"{where}: {line}; return corpus.built() or corpus.there()")

@@ -6,8 +6,8 @@ Its files and columns: `retrievers/corpora/files.py`.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
 from cluster.http import encodable
-from retrievers.corpora.files import COLUMNS, Progress, Source, open_source, reading, shown
+from retrievers.corpora.files import COLUMNS, Paths, Progress, Source, corpus_files, corpus_schema, open_source, reading, shown
 from retrievers.settings import CorpusSettings
 
 DOCUMENTS = "documents.arrow"
@@ -28,23 +28,67 @@ _as_json = json.JSONEncoder(default=repr).encode  # json.dumps would make an enc
 _MAX_STRING_BYTES = (1 << 31) - 1  # limit of Arrow's string type; large_string has none
 
 
-class Written(NamedTuple):
-    """Summary of a corpus that was written."""
+@dataclass(frozen=True)
+class Built:
+    """The summary of a build."""
 
+    built: bool  # else the same index was there already
     documents: int
-    content: str  # hash of all rows, independent of their files and order
+    without_text: int = 0  # documents whose text is null or blank
+    replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
+    notes: Sequence[str] = ()  # what else a person should know
+    concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
+    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.bulk.load_corpus`
+
+
+@dataclass(frozen=True)
+class ReadCorpus:
+    """The documents of a corpus, sorted by doc_id."""
+
+    folder: Path  # where they lie as Arrow files, until the build is over
+    documents: int  # their number
+    content: str  # hash of all rows, independent of their files and order: the `corpus` of an index's identity
     without_text: int  # documents whose text is null or blank
     without_title: int
 
+    def batches(self, size: int = 1024) -> Iterator[pa.RecordBatch]:
+        """Yields the documents in batches of at most `size`: doc_id, title, text, and the corpus's other columns."""
+        for batch in open_arrow(self.folder / DOCUMENTS):
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
 
-def write_documents(
-    files: Sequence[Path | Source], schema: pa.Schema, folder: Path, progress: Progress, columns: CorpusSettings = COLUMNS
-) -> Written:
+    def texts(self, size: int = 1024) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields the doc_ids and the texts (`title. text`, or the text without a title) of at most `size` documents."""
+        for batch in self.batches(size):
+            yield batch.column("doc_id").to_pylist(), joined(batch)
+
+    def sample(self, most: int) -> list[str]:
+        """Returns the texts of at most `most` documents at equal distances."""
+        step = -(-self.documents // most)
+        texts, row = [], 0
+        for batch in open_arrow(self.folder / DOCUMENTS):
+            rows = range(-row % step, batch.num_rows, step)
+            texts += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
+            row += batch.num_rows
+        return texts
+
+    def built(self, *, replaced: int | None = None, notes: Sequence[str] = ()) -> Built:
+        """Returns the result of `build_index` for an index that it has built; `replaced` and `notes` as in `Built`."""
+        return Built(True, self.documents, self.without_text, replaced, notes)
+
+    def there(self, notes: Sequence[str] = ()) -> Built:
+        """Returns the result of `build_index` for an index that was there already."""
+        return Built(False, self.documents, self.without_text, notes=notes)
+
+
+def read_corpus(paths: Paths, folder: Path, progress: Progress, columns: CorpusSettings = COLUMNS) -> ReadCorpus:
     """Writes DOCUMENTS, sorted by doc_id in code point order, and DOC_IDS, one batch, into an empty folder.
 
     Texts are streamed; memory holds the doc_ids. `progress` is called with "read", rows read, rows in all. Raises
     RetrieverError if there are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
     """
+    files = corpus_files(paths)
+    schema = corpus_schema(files, columns)
     staged = folder / "staged.arrow"
     ids: list[pa.Array] = []
     content = 0
@@ -82,13 +126,13 @@ def write_documents(
     ids_table = pa.table({"doc_id": doc_ids}).combine_chunks()
     with pa.OSFile(str(folder / DOC_IDS), "wb") as sink, pa.ipc.new_file(sink, ids_table.schema) as writer:
         writer.write_table(ids_table)
-    return Written(rows, _content_hash(rows, content, schema), without_text, without_title)
+    return ReadCorpus(folder, rows, _content_hash(rows, content, schema), without_text, without_title)
 
 
-def content_of(
-    files: Sequence[Path | Source], schema: pa.Schema, progress: Progress, columns: CorpusSettings = COLUMNS
-) -> tuple[int, str]:
-    """Returns documents and content that `write_documents` would give, with its arguments and errors; writes nothing."""
+def content_of(paths: Paths, progress: Progress, columns: CorpusSettings = COLUMNS) -> tuple[int, str]:
+    """Returns documents and content that `read_corpus` would give, with its arguments and errors; writes nothing."""
+    files = corpus_files(paths)
+    schema = corpus_schema(files, columns)
     rows = content = 0
     for _, batch in _batches(files, schema, progress, columns):
         content = (content + _content_sum(batch)) % _MODULUS
@@ -113,29 +157,10 @@ def _blank(column: pa.Array) -> int:
     return int(pc.sum(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)).as_py())
 
 
-def sampled(documents: Path, most: int) -> list[str]:
-    """Returns at most `most` joined texts of documents at equal distances, of a file of `write_documents`."""
-    batches = open_arrow(documents)
-    step = -(-sum(batch.num_rows for batch in batches) // most)
-    texts, row = [], 0
-    for batch in batches:
-        rows = range(-row % step, batch.num_rows, step)
-        texts += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
-        row += batch.num_rows
-    return texts
-
-
 def open_arrow(path: Path) -> list[pa.RecordBatch]:
     """Returns the record batches of an Arrow IPC file, memory-mapped: data are read at first access."""
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     return [reader.get_batch(i) for i in range(reader.num_record_batches)]
-
-
-def slices(documents: Path, size: int = 1024) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a file of `write_documents`, in batches of at most `size`."""
-    for batch in open_arrow(documents):
-        for start in range(0, batch.num_rows, size):
-            yield batch.slice(start, size)
 
 
 def _batches(

@@ -20,9 +20,8 @@ from urllib.parse import quote
 
 from cluster.errors import DmqrError, RetrieverError
 from retrievers.analysis.detection import SAMPLE, other_language
-from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, IndexBuild, shared_indexes
-from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
-from retrievers.corpora.files import corpus_files, corpus_schema
+from retrievers.corpora.builds import BuildInputs, CorpusNote, IndexBuild, shared_indexes
+from retrievers.corpora.corpus import Built, read_corpus
 from retrievers.elastic.bulk import PASSAGE, load_corpus
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
@@ -148,9 +147,9 @@ def build_elastic_index(fields: Fields, given: BuildInputs) -> Built:
         counts = Counter[str]()
         if not build.find_complete():
             build.create_index()
-            for part in (given.load or load_corpus)(build.loader_settings(), slices(build.documents, _BATCH)):
+            for part in (given.load or load_corpus)(build.loader_settings(), build.corpus.batches(_BATCH)):
                 counts += part
-                given.progress("load", counts["loaded"] + counts["present"], build.written.documents)
+                given.progress("load", counts["loaded"] + counts["present"], build.corpus.documents)
             build.finish()
         return build.move_alias(counts)
 
@@ -168,8 +167,6 @@ class ElasticBuild:
         if fields.dense:
             with error_context(f"retrieve.retrievers.{fields.dense[0]}.encoder"):
                 self._encoder_identity = encoder_identity(fields.encoder)
-        files = corpus_files(given.sources)
-        schema = corpus_schema(files, given.columns)
         self._connection = Connection(self._where, self._settings, _IN_FLIGHT)
         self._connection.check()
         self._old = find_index(self._connection, self._alias)
@@ -177,10 +174,9 @@ class ElasticBuild:
             problem = f"{self._alias} at {self._connection.address} is an index, so it cannot be the alias of one"
             remedy = "give the config another name, or delete that index"
             raise RetrieverError("storage-refused", f"{self._where}: index {problem}; {remedy}")
-        self.written = write_documents(files, schema, folder, given.progress, given.columns)
-        self.documents = folder / DOCUMENTS
+        self.corpus = read_corpus(given.sources, folder, given.progress, given.columns)
         key = json.dumps(
-            [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
+            [FORMAT, self.corpus.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
             sort_keys=True,
         )
         self._index = f"{self._alias}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
@@ -238,8 +234,8 @@ class ElasticBuild:
         self._merge()
         self._request("POST", f"/{self._index}/_refresh")
         count = self._request("GET", f"/{self._index}/_count")["count"]
-        if count != self.written.documents:
-            problem = f"index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}"
+        if count != self.corpus.documents:
+            problem = f"index {self._index} holds {count:,} documents, the corpus {self.corpus.documents:,}"
             remedy = f"{self._alias} is unchanged; delete {self._index} and build it again"
             raise RetrieverError("index-other", f"{self._where}: {problem}; {remedy}")
         self._apply_final_settings()
@@ -281,12 +277,12 @@ class ElasticBuild:
             self._request("POST", "/_aliases", {"actions": actions})
             if now is not None:
                 self._remove_older(now)
-        note, written = (now.note if now else None) or {}, self.written
-        replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != written.content else None
+        note, corpus = (now.note if now else None) or {}, self.corpus
+        replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != corpus.content else None
         bm25 = self._fields.bm25
-        looks = other_language(str(bm25[1].analyzer), sampled(self.documents, SAMPLE)) if bm25 else None
+        looks = other_language(str(bm25[1].analyzer), self.corpus.sample(SAMPLE)) if bm25 else None
         notes = () if looks is None else (f"warning: {looks}",)
-        return Built(built, written.documents, written.without_text, replaced, notes, self._index, counts)
+        return Built(built, corpus.documents, corpus.without_text, replaced, notes, self._index, counts)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
         everything = self._request("GET", f"/{quote(self._alias, safe='')}-*")
@@ -310,8 +306,8 @@ class ElasticBuild:
         return {
             "format": FORMAT,
             "alias": self._alias,
-            "corpus": self.written.content,
-            "documents": self.written.documents,
+            "corpus": self.corpus.content,
+            "documents": self.corpus.documents,
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,
             "encoder": self._encoder_identity,

@@ -126,7 +126,7 @@ class Documents:
         self._vector_sources, self._encode = settings["vector_sources"], encode
 
     def __call__(self, batch: pa.RecordBatch) -> tuple[list[Action], Counter[str]]:
-        """Returns the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks, and counts."""
+        """Returns the documents of a batch, with the columns of `corpus.read_corpus`, that the index lacks, and counts."""
         rows = batch.num_rows
         if self._resumed:
             batch = self._missing(batch)

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, corpus_analyzer, other_language
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, shared_indexes
-from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
-from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema
+from retrievers.corpora.builds import BuildInputs, IndexBuild, shared_indexes
+from retrievers.corpora.corpus import Built, read_corpus
+from retrievers.corpora.files import COLUMNS, Paths, Progress
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
@@ -123,44 +123,42 @@ def build_local_index(
     encoder = fields.encoder
     with error_context(f"index {path}: encoder"):
         dense = encoder_identity(encoder) if encoder else None
-    files = corpus_files(corpus_paths)
-    schema = corpus_schema(files, columns)
     identities: dict[str, Any] = {"bm25": None, "dense": dense}
     with build_folder(target) as (work, old):
         if old and not replace:
             raise RetrieverError("run-held", f"index {target}: another process has built it meanwhile; start again")
-        written = write_documents(files, schema, work, progress, columns)
+        corpus = read_corpus(corpus_paths, work, progress, columns)
         analyzer, notes = fields.analyzer, list[str]()
         if analyzer:
-            sample = sampled(work / DOCUMENTS, SAMPLE)
+            sample = corpus.sample(SAMPLE)
             if fields.analyzer == OF_THE_CORPUS:
                 analyzer, why, _ = corpus_analyzer(sample)
                 notes.append(f"analyzer {analyzer}: {why}")
             elif looks := other_language(analyzer, sample):
                 notes.append(f"warning: {looks}")
-            if not fields.weights.text and written.without_title == written.documents:
+            if not fields.weights.text and corpus.without_title == corpus.documents:
                 problem = "fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing"
                 remedy = "give text a weight, or name corpus.title_column"
                 raise RetrieverError("corpus", f"index {path}: {problem}; {remedy}")
             formula = bm25_formula(fields.similarity, fields.weights)
             identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, **formula}
-            if fields.weights != FieldWeights() and written.without_title == written.documents:
+            if fields.weights != FieldWeights() and corpus.without_title == corpus.documents:
                 notes.append("no document has a title, so fields.title changes nothing")
-            elif fields.weights != FieldWeights() and written.without_title:
-                notes.append(f"{written.without_title:,} documents have no title")
-        key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
+            elif fields.weights != FieldWeights() and corpus.without_title:
+                notes.append(f"{corpus.without_title:,} documents have no title")
+        key = json.dumps({"format": FORMAT, "corpus": corpus.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         there = elsewhere.entry if elsewhere else None if old is None or local_damage(target, old) else old
         if there and there["data"] == data:
-            return Built(False, written.documents, written.without_text, None, notes)
+            return corpus.there(notes)
         if analyzer:
-            weighted = (weighted_documents(part, fields.weights) for part in slices(work / DOCUMENTS))
+            weighted = (weighted_documents(part, fields.weights) for part in corpus.batches())
             analyze = open_analyzer(analyzer, documents=True)
-            build_bm25(weighted, analyze, written.documents, work / "bm25", progress, fields.similarity)
+            build_bm25(weighted, analyze, corpus.documents, work / "bm25", progress, fields.similarity)
         vectors = work / VECTORS
         if encoder:
-            if not there or (there["corpus"], there["fields"]["dense"]) != (written.content, dense):
-                build_vectors(slices(work / DOCUMENTS), open_encoder(encoder), written.documents, vectors, progress)
+            if not there or (there["corpus"], there["fields"]["dense"]) != (corpus.content, dense):
+                build_vectors(corpus.batches(), open_encoder(encoder), corpus.documents, vectors, progress)
             elif elsewhere:
                 elsewhere.fetch(VECTORS, vectors)
             else:
@@ -168,16 +166,16 @@ def build_local_index(
         entry = {
             "format": FORMAT,
             "data": data,
-            "corpus": written.content,
-            "documents": written.documents,
+            "corpus": corpus.content,
+            "documents": corpus.documents,
             "fields": identities,
             "encoder_name": encoder.model if encoder else None,
             "files": {str(f.relative_to(work)): f.stat().st_size for f in sorted(work.rglob("*")) if f.is_file()},
         }
         publish(target, work, data, entry)
     before = elsewhere.entry if elsewhere else old
-    replaced = before["documents"] if before and before["corpus"] != written.content else None
-    return Built(True, written.documents, written.without_text, replaced, notes)
+    replaced = before["documents"] if before and before["corpus"] != corpus.content else None
+    return corpus.built(replaced=replaced, notes=notes)
 
 
 _LOCK = ".lock"

@@ -16,7 +16,7 @@ from cluster.errors import RetrieverError
 from jobs.index.index import outcome
 from retrievers.analysis.languages import WITH_STOP_WORDS, stop_words
 from retrievers.analyzer import NAMES, analyzer_name, open_analyzer, split_words
-from retrievers.corpora.builds import Built
+from retrievers.corpora.corpus import Built
 from retrievers.local.build import build_local_index, local_indexes
 from retrievers.local.settings import AnalyzerName
 from retrievers.retriever import SearchText, open_retriever, retriever_identity

@@ -1,6 +1,7 @@
 """Forms of a corpus, and what is refused with which words."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from retrievers.corpora import corpus as corpus_module
-from retrievers.corpora.corpus import DOCUMENTS, Written, open_arrow, write_documents
-from retrievers.corpora.files import corpus_files, corpus_schema
+from retrievers.corpora.corpus import DOCUMENTS, ReadCorpus, open_arrow, read_corpus
 from retrievers.local.build import build_local_index
 from retrievers.local.index import LocalDocuments, read_index
 from retrievers.retriever import SearchText, open_retriever
@@ -23,10 +23,9 @@ Write = Callable[..., Path]
 doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
 
 
-def written(folder: Path, paths: Any) -> Written:
+def written(folder: Path, paths: Any) -> ReadCorpus:
     folder.mkdir(parents=True)
-    files = corpus_files(paths)
-    return write_documents(files, corpus_schema(files), folder, lambda what, done, total: None)
+    return read_corpus(paths, folder, lambda what, done, total: None)
 
 
 @settings(max_examples=30, deadline=None)
@@ -65,7 +64,7 @@ def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Write, t
     rows = pa.table({"doc_id": ["b", "a", "c"], "text": ["1", "2", "3"], "title": ["x", None, ""]})
     whole = written(tmp_path / "1", write_corpus(rows))
     parts = [write_corpus(rows.slice(2, 1).select(["text", "title", "doc_id"])), write_corpus(rows.slice(0, 2))]
-    assert written(tmp_path / "2", parts) == whole
+    assert written(tmp_path / "2", parts) == replace(whole, folder=tmp_path / "2")
     moved = rows.set_column(1, "text", pa.array(["2", "1", "3"]))
     assert written(tmp_path / "3", write_corpus(moved)).content != whole.content
 

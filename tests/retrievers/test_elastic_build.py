@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.builds import BuildInputs, Built
+from retrievers.corpora.builds import BuildInputs
+from retrievers.corpora.corpus import Built
 from retrievers.elastic import bulk
 from retrievers.elastic.build import ElasticBuild, build_elastic_index, elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity

@@ -175,7 +175,7 @@ def test_a_full_disk_is_this_machines(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(local_build, "write_documents", full)
+    monkeypatch.setattr(local_build, "read_corpus", full)
     with pytest.raises(RetrieverError, match=rf"^index {cache}/.*: cannot be written: No space left on device; free space"):
         build(store, values, str(corpus))
 

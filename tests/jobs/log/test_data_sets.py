@@ -21,7 +21,7 @@ from jobs.log.sets.names import moved, set_name
 from jobs.log.sets.queries import set_queries
 from jobs.log.settings import LogSettings
 from retrievers.corpora.corpus import content_of
-from retrievers.corpora.files import COLUMNS, corpus_files, corpus_schema
+from retrievers.corpora.files import COLUMNS
 from tests.support.jobs.field_sets import QRELS, QUERIES, registered, write_beir
 from tests.support.jobs.logs import deduped
 
@@ -104,8 +104,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(beir: Path, tmp_path: Path) -> 
 def contents(path: str, folder: Path) -> str:
     """The identity that an index has of a corpus."""
     folder.mkdir()
-    files = corpus_files(passages([path], COLUMNS, folder, lambda *_: None).sources)
-    return content_of(files, corpus_schema(files), lambda *_: None).hash
+    return content_of(passages([path], COLUMNS, folder, lambda *_: None).sources, lambda *_: None)[1]
 
 
 def test_a_set_of_ir_datasets_is_a_log_and_its_judgements(tmp_path: Path) -> None:

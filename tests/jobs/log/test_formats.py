@@ -22,7 +22,6 @@ from jobs.log.judgements import read_answers, read_qrels
 from jobs.log.rows import read_rows
 from jobs.log.table_file import FORMS, TableFault, open_table
 from retrievers.corpora.corpus import content_of
-from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.settings import CorpusSettings
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.logs import QUERY, Tables, refused, tables_of
@@ -70,8 +69,8 @@ def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> t
     """Returns the rows of a corpus."""
     columns = columns or CorpusSettings()
     folder.mkdir(exist_ok=True)
-    files = corpus_files(passages([path], columns, folder, lambda what, done, total: None).sources)
-    return content_of(files, corpus_schema(files, columns), lambda what, done, total: None, columns)
+    files = passages([path], columns, folder, lambda what, done, total: None).sources
+    return content_of(files, lambda what, done, total: None, columns)
 
 
 # ---------------------------------------------------------------- any form
