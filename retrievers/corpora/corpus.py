@@ -120,8 +120,10 @@ def read_corpus(paths: Paths, folder: Path, progress: Progress, columns: CorpusS
         staged.rename(folder / DOCUMENTS)
     else:
         with pa.OSFile(str(folder / DOCUMENTS), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for table in _sorted_rows(staged, order):
-                writer.write_table(table, max_chunksize=_ROWS)
+            batches = open_arrow(staged)
+            for start in range(0, rows, _GATHER_ROWS):
+                part = rows_at(batches, order[start : start + _GATHER_ROWS], schema.names)
+                writer.write_table(part, max_chunksize=_ROWS)
         staged.unlink()
     ids_table = pa.table({"doc_id": doc_ids}).combine_chunks()
     with pa.OSFile(str(folder / DOC_IDS), "wb") as sink, pa.ipc.new_file(sink, ids_table.schema) as writer:
@@ -187,20 +189,20 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, read_as: Mapping[str, str | 
     return cast
 
 
-def _sorted_rows(staged: Path, order: np.ndarray) -> Iterator[pa.Table]:
-    """Yields the staged rows in the given order, `_GATHER_ROWS` at a time; each table reads a source batch once."""
-    batches = open_arrow(staged)
-    ends = np.cumsum([b.num_rows for b in batches])
-    for start in range(0, len(order), _GATHER_ROWS):
-        chosen = order[start : start + _GATHER_ROWS].astype(np.int64)
-        by_row = np.argsort(chosen)
-        rows = chosen[by_row]
-        source = np.searchsorted(ends, rows, side="right")
-        parts = []
-        for i in np.unique(source):
-            local = rows[source == i] - (ends[i] - batches[i].num_rows)
-            parts.append(batches[i].take(pa.array(local)))
-        yield pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_row)))
+def rows_at(batches: Sequence[pa.RecordBatch], numbers: np.ndarray, columns: list[str]) -> pa.Table:
+    """Returns columns of the rows of these numbers, counted over all batches, in their order; reads each batch once.
+
+    A table's own `take` copies all batches first: of 400,000 rows, 16,384 took 0.31 s by it, and 0.11 s so (pyarrow 26).
+    """
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    by_row = np.argsort(numbers)
+    rows = numbers.astype(np.int64)[by_row]
+    source = np.searchsorted(ends, rows, side="right")
+    parts = [batches[0].select(columns).slice(0, 0)]
+    for i in np.unique(source):
+        local = rows[source == i] - (ends[i] - batches[i].num_rows)
+        parts.append(batches[i].select(columns).take(pa.array(local)))
+    return pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_row)))
 
 
 def _content_sum(batch: pa.RecordBatch) -> int:

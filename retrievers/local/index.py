@@ -4,7 +4,7 @@ For up to some millions of documents on one machine; `local/build.py` describes 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, joined, open_arrow, rows_of
+from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, joined, open_arrow, rows_at, rows_of
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
@@ -45,37 +45,22 @@ class LocalDocuments:
 
     def _open(self, data: Path) -> None:
         self._batches = open_arrow(data / DOCUMENTS)
-        self._ends = np.cumsum([batch.num_rows for batch in self._batches])
         self.doc_ids: pa.StringArray | pa.LargeStringArray = open_arrow(data / DOC_IDS)[0].column(0)
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, as `DocumentStore.texts`. Cost: a binary search per document."""
-        return self._read(doc_ids, ["title", "text"], joined)
+        return joined(self._read(doc_ids, ["title", "text"]))
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
         columns = [name for name in (SOURCE, PAGE) if name in self._batches[0].schema.names]
-        return self._read(doc_ids, columns, lambda part: map(place_of, part.to_pylist())) if columns else [""] * len(doc_ids)
+        return list(map(place_of, self._read(doc_ids, columns).to_pylist())) if columns else [""] * len(doc_ids)
 
-    def _read(self, doc_ids: Sequence[str], columns: list[str], read: Callable[[pa.RecordBatch], Iterable[str]]) -> list[str]:
-        texts = [""] * len(doc_ids)
-        batches: dict[int, list[tuple[int, int]]] = {}
-        for number, row in enumerate(self.rows(doc_ids)):
-            batch = int(np.searchsorted(self._ends, row, side="right"))
-            start = int(self._ends[batch]) - self._batches[batch].num_rows
-            batches.setdefault(batch, []).append((number, row - start))
-        for batch, expected in batches.items():
-            part = self._batches[batch].select(columns).take(pa.array([row for _, row in expected]))
-            for (number, _), text in zip(expected, read(part), strict=True):
-                texts[number] = text
-        return texts
-
-    def rows(self, doc_ids: Sequence[str]) -> list[int]:
-        """Returns the row number of each document."""
+    def _read(self, doc_ids: Sequence[str], columns: list[str]) -> pa.Table:
         rows = rows_of(self.doc_ids, doc_ids)
         if None in rows:
             remedy = "build the index again from the corpus that it was built from"
             raise RetrieverError("index-other", f"index {self.path}: no document {doc_ids[rows.index(None)]!r}; {remedy}")
-        return [row for row in rows if row is not None]
+        return rows_at(self._batches, np.array(rows, dtype=np.int64), columns)
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         return [row is not None for row in rows_of(self.doc_ids, doc_ids)]
