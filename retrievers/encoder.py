@@ -27,7 +27,7 @@ from retrievers.models import (
     resolved_dtype,
 )
 from retrievers.ranking import distinct
-from retrievers.retriever import SearchText
+from retrievers.retriever import BUILD, SearchText, error_context
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.server import TextRefused
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, OpenaiEncoderSettings
@@ -85,6 +85,18 @@ def encoder_differences(stored: Mapping[str, Any], requested: Mapping[str, Any])
     """
     keys = [key for key in {**requested, **stored} if key != "dtype" and stored.get(key) != requested.get(key)]
     return ", ".join(f"{key} {stored.get(key)!r} against {requested.get(key)!r}" for key in keys)
+
+
+def checked_encoder(
+    name: str, where: str, settings: AnyEncoderSettings, built: Mapping[str, Any] | None, built_name: object, *, patient: bool
+) -> dict[str, Any]:
+    """Returns the identity of a retriever's encoder; refuses an index, which `where` names, `built` with another one."""
+    with error_context(f"retrieve.retrievers.{name}.encoder"):
+        identity = encoder_identity(settings, patient=patient)
+    if built is not None and (differ := encoder_differences(built, identity)):
+        problem = f"{where} was built with encoder {built_name}, the config asks for {settings.model} ({differ})"
+        raise RetrieverError("index-other", f"{problem}; set the encoder it was built with, or build it again: {BUILD}")
+    return identity
 
 
 def model_max_length(folder: Path) -> int:

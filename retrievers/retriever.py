@@ -23,6 +23,7 @@ from cluster.plugins import identity_of, is_plugin, module_beside, own_errors
 from retrievers.kinds import RetrieverSettings, indexed_identities
 
 CODE = "code"  # key of a plug-in's code in the identity of a retriever
+BUILD = "dmqr index CONFIG"
 
 Alive = Callable[[], object]  # a heartbeat callback: long operations call it regularly while they progress
 
@@ -202,6 +203,14 @@ def _called(function: str, name: str, settings: RetrieverSettings, *arguments: A
             line = f"has no function {function}; write it as retrievers/retriever.py says"
             raise RetrieverError("plugin", f"{module.__file__}: {line}")
         return getattr(module, function)(name, settings, *arguments, **options)
+
+
+def check_built(where: str, built: Mapping[str, Any], asked: Mapping[str, Any], section: str = "") -> None:
+    """Refuses an index, which `where` names, that was built with another value of a key of the config's `section`."""
+    for key, value in asked.items():
+        if key in built and built[key] != value:
+            problem = f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}"
+            raise RetrieverError("index-other", f"{problem}; set {section}{key}: {built[key]}, or build it again: {BUILD}")
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_identity, parse_index
+from retrievers.local.index import INDEX, MISSING, find_damage, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import DocumentStore, Retriever
+from retrievers.retriever import BUILD, DocumentStore, Retriever
 
 
 def open_retriever(

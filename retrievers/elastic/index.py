@@ -11,12 +11,12 @@ from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import FOREIGN, MOST_HITS, ElasticSettings
+from retrievers.retriever import BUILD
 
 FORMAT = 1  # version of the indexes built here
 
 NOTE = "dmqr"  # key of the mapping's `_meta` that holds the note of an index built here
 
-BUILD = "dmqr index CONFIG"
 _MOST_RULES = 10_000  # of one answer
 
 

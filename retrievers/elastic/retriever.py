@@ -14,21 +14,22 @@ import numpy as np
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.documents import ElasticDocuments, text_field
-from retrievers.elastic.index import BUILD, ElasticIndex, connect, field_of, index_state
+from retrievers.elastic.index import ElasticIndex, connect, field_of, index_state
 from retrievers.elastic.query import FORM, SLACK, bm25_query, cosines, filtered, knn_query, search_lines
 from retrievers.elastic.search import MultiSearch
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
+from retrievers.encoder import RecentVectors, TextEncoder, checked_encoder, open_encoder
 from retrievers.join import joined_text, search_vectors
 from retrievers.ranking import distinct
 from retrievers.retriever import (
+    BUILD,
     Alive,
     RankedLists,
     Retriever,
     Search,
     SearchText,
+    check_built,
     check_planned,
-    error_context,
     lists_of,
     no_heartbeat,
 )
@@ -160,7 +161,7 @@ def _identity(
             "index-other", f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again: {BUILD}"
         )
     if index.note:
-        _check_built(where, "", {"shards": int(index.settings["number_of_shards"])}, {"shards": settings.shards})
+        check_built(where, {"shards": int(index.settings["number_of_shards"])}, {"shards": settings.shards})
     same: dict[str, Any] = {
         "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus,
         "field": field,
@@ -170,31 +171,18 @@ def _identity(
         _try_query(connection, index, "filter", only)
     if settings.encoder is None:
         if index.note:
-            _check_built(where, "", {"analyzer": mapped.get("analyzer")}, {"analyzer": settings.analyzer})
+            check_built(where, {"analyzer": mapped.get("analyzer")}, {"analyzer": settings.analyzer})
             constants = (index.settings.get("similarity") or {}).get("default") or {}
             built = {key: float(value) for key, value in constants.items() if key in ("k1", "b")}  # its numbers are texts
-            _check_built(where, "similarity.", built, settings.bm25_constants.model_dump())
+            check_built(where, built, settings.bm25_constants.model_dump(), "similarity.")
         _check_query_fields(connection, index, settings)
         _try_query(connection, index, "query", bm25_query("two words", field, settings.bm25_query))
         return same | {"query": {"fields": settings.bm25_query.fields} | FORM}
-    with error_context(f"retrieve.retrievers.{name}.encoder"):
-        stored = index.note["encoder"] if index.note else None
-        encoder = encoder_identity(settings.encoder, patient=patient)
-    if stored is not None and (differ := encoder_differences(stored, encoder)):
-        problem = f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for"
-        remedy = f"set the encoder it was built with, or build it again: {BUILD}"
-        raise RetrieverError("index-other", f"{problem} {settings.encoder.model} ({differ}); {remedy}")
-    if index.note:
-        _check_built(where, "vector.", mapped.get("index_options") or {}, {"type": settings.vectors["type"]})
+    note = index.note or {}
+    encoder = checked_encoder(name, where, settings.encoder, note.get("encoder"), note.get("encoder_name"), patient=patient)
+    if note:
+        check_built(where, mapped.get("index_options") or {}, {"type": settings.vectors["type"]}, "vector.")
     return same | {"encoder": encoder, "num_candidates": None, "oversample": settings.rescored}
-
-
-def _check_built(where: str, section: str, built: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raises RetrieverError if an index was built here with another value of a key than the config has; keys with a prefix."""
-    for key, value in asked.items():
-        if key in built and built[key] != value:
-            problem = f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}"
-            raise RetrieverError("index-other", f"{problem}; set {section}{key}: {built[key]}, or build it again: {BUILD}")
 
 
 def _check_query_fields(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:

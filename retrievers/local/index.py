@@ -14,18 +14,17 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, joined, open_arrow, rows_at, rows_of
-from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
+from retrievers.encoder import checked_encoder, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import PAGE, SOURCE, Alive, Retriever, check_planned, error_context, no_heartbeat, place_of
+from retrievers.retriever import BUILD, PAGE, SOURCE, Alive, Retriever, check_built, check_planned, no_heartbeat, place_of
 from retrievers.settings import FieldWeights
 
 FORMAT = 1  # version of the files; an index of another version is refused
 
 INDEX = "index.json"
 SOURCE_NOTE = "source.json"  # beside INDEX: which files it was built from, if that is known; no part of the index
-BUILD = "dmqr index CONFIG"
 MISSING = f"build it with: {BUILD} --corpus PATH, or name its corpus in the config (corpus.path)"
 
 
@@ -179,19 +178,9 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
         if stored["analyzer"] == analyzer and (version := stored["analyzer_version"]) != ANALYZE_VERSION:
             problem = f"{where} has version {version} of its analyzer, this program {ANALYZE_VERSION}"
             raise RetrieverError("index-other", f"{problem}; build it again: {BUILD}")
-        for key, built, asked in (
-            ("analyzer", stored["analyzer"], analyzer),
-            ("similarity", {one: stored[one] for one in ("k1", "b")}, settings.bm25_constants.model_dump()),
-            ("fields", stored.get("fields") or FieldWeights().model_dump(), settings.field_weights.model_dump()),
-        ):
-            if built != asked:
-                problem = f"{where} was built with {key} {built!r}, the config asks for {asked!r}"
-                raise RetrieverError("index-other", f"{problem}; set {key}: {built}, or build it again: {BUILD}")
+        built = {"similarity": {key: stored[key] for key in ("k1", "b")}, "fields": FieldWeights().model_dump()} | stored
+        constants, weights = settings.bm25_constants.model_dump(), settings.field_weights.model_dump()
+        check_built(where, built, {"analyzer": analyzer, "similarity": constants, "fields": weights})
         return {**common, **stored}
-    with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder, patient=patient)
-    if differ := encoder_differences(stored, encoder):
-        problem = f"{where} was built with encoder {entry['encoder_name']}, the config asks for {settings.encoder.model}"
-        remedy = f"set the encoder it was built with, or build it again: {BUILD}"
-        raise RetrieverError("index-other", f"{problem} ({differ}); {remedy}")
+    checked_encoder(name, where, settings.encoder, stored, entry["encoder_name"], patient=patient)
     return {**common, "encoder": stored}
