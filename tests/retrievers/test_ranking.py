@@ -89,17 +89,17 @@ candidates = st.lists(st.tuples(st.text(max_size=3), any_score), max_size=30, un
 Hits = list[tuple[str, float]]
 
 
-def ordered(queries: list[Hits], how: str, keep: int = 10) -> list[Hits]:
+def ordered(queries: list[Hits], how: str) -> list[Hits]:
     """(doc_id, score) of each query's results, from its candidates in fused order with the reranker's scores."""
     doc_ids = [doc_id for query in queries for doc_id, _ in query]
     scores = np.array([score for query in queries for _, score in query], dtype=np.float64)
-    offsets = np.cumsum([0, *map(len, queries)])
-    found = order(offsets, pa.array(doc_ids, pa.string()), scores, how, keep)
+    lengths = np.array([*map(len, queries)], dtype=np.int64)
+    found = order(lengths, pa.array(doc_ids, pa.string()), scores, how)
     hits = [(doc_ids[place], score) for place, score in zip(found.places.tolist(), found.scores.tolist(), strict=True)]
-    return [hits[begin:end] for begin, end in pairwise(found.offsets.tolist())]
+    return [hits[begin:end] for begin, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
-def by_sorting(query: Hits, how: str, keep: int) -> Hits:
+def by_sorting(query: Hits, how: str) -> Hits:
     """The results of one query, by sorting tuples."""
     rows = [(doc_id, -math.inf if math.isnan(score) else score) for doc_id, score in query]
     by_reranker = sorted(rows, key=lambda row: (-row[1], row[0]))
@@ -107,17 +107,11 @@ def by_sorting(query: Hits, how: str, keep: int) -> Hits:
     blended = [
         (doc_id, round(1 / (20 + rank[doc_id]) + 1 / (20 + place), 12)) for place, (doc_id, _) in enumerate(rows, start=1)
     ]
-    results = by_reranker if how == "replace" else sorted(blended, key=lambda hit: (-hit[1], hit[0]))
-    return results[: max(0, keep)]
+    return by_reranker if how == "replace" else sorted(blended, key=lambda hit: (-hit[1], hit[0]))
 
 
-@given(st.lists(candidates, max_size=4), st.sampled_from(["replace", "blend"]), st.integers(-1, 35))
-def test_a_block_equals_its_queries_one_by_one(queries: list[Hits], how: str, keep: int) -> None:
-    wanted = [[(doc_id, score.hex()) for doc_id, score in by_sorting(query, how, keep)] for query in queries]
-    found = ordered(queries, how, keep)
+@given(st.lists(candidates, max_size=4), st.sampled_from(["replace", "blend"]))
+def test_a_block_equals_its_queries_one_by_one(queries: list[Hits], how: str) -> None:
+    wanted = [[(doc_id, score.hex()) for doc_id, score in by_sorting(query, how)] for query in queries]
+    found = ordered(queries, how)
     assert [[(doc_id, score.hex()) for doc_id, score in hits] for hits in found] == wanted
-
-
-def test_refusals() -> None:
-    with pytest.raises(ValueError, match="3 candidates, 3 doc_ids, 1 scores"):
-        order(np.array([0, 3]), pa.array(["a", "b", "c"]), np.array([1.0]))
