@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from retrievers.analyzer import split_words
+from retrievers.analysis.words import split_words
 from retrievers.retriever import JoinedText, Search, SearchText
 
 JOINED_VERSION = 2

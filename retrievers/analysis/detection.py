@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from retrievers.analysis.languages import WITH_STOP_WORDS, stop_words
 from retrievers.analysis.words import split_words, unspaced_letters
+from retrievers.analyzer import WITH_STOP_WORDS, stop_words
 
 SAMPLE = 1000  # documents that are looked at, at most
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from retrievers.analyzer import split_words
+from retrievers.analysis.words import split_words
 from retrievers.elastic.settings import MOST_HITS, QuerySettings
 from retrievers.join import joined_text, repetitions
 from retrievers.retriever import JoinedText

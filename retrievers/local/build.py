@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, corpus_analyzer, other_language
-from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
+from retrievers.analyzer import ANALYZE_VERSION, NAMES, open_analyzer
 from retrievers.corpora.builds import BuildInputs, IndexBuild, shared_indexes
 from retrievers.corpora.corpus import Built, read_corpus
 from retrievers.corpora.files import COLUMNS, Paths, Progress
@@ -64,7 +64,7 @@ def _differing(first: LocalSettings, second: LocalSettings) -> str | None:
         return None
     if first.encoder != second.encoder:
         return "encoder"
-    if first.analyzer and second.analyzer and analyzer_name(first.analyzer) != analyzer_name(second.analyzer):
+    if first.analyzer and second.analyzer and NAMES[first.analyzer] != NAMES[second.analyzer]:
         return "analyzer"
     if first.bm25_constants != second.bm25_constants:
         return "similarity"
@@ -76,7 +76,7 @@ def _fields(sharing: list[LocalSettings]) -> IndexFields:
     bm25 = [one for one in sharing if one.encoder is None]
     if not bm25:
         return IndexFields(encoder=encoder)
-    named = next((analyzer_name(one.analyzer) for one in bm25 if one.analyzer), OF_THE_CORPUS)
+    named = next((NAMES[one.analyzer] for one in bm25 if one.analyzer), OF_THE_CORPUS)
     return IndexFields(named, encoder, bm25[0].bm25_constants, bm25[0].field_weights)
 
 

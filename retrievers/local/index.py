@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
+from retrievers.analyzer import ANALYZE_VERSION, NAMES, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, joined, open_arrow, rows_at, rows_of
 from retrievers.encoder import checked_encoder, open_encoder
 from retrievers.local.bm25 import BM25Search
@@ -174,7 +174,7 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
         raise RetrieverError("index-other", f"{where} has no {missing}; build it again with this config: {BUILD}")
     common = {"kind": "local", "field": field, "format": FORMAT, "corpus": entry["corpus"]}
     if settings.encoder is None:
-        analyzer = stored["analyzer"] if settings.analyzer is None else analyzer_name(settings.analyzer)
+        analyzer = stored["analyzer"] if settings.analyzer is None else NAMES[settings.analyzer]
         if stored["analyzer"] == analyzer and (version := stored["analyzer_version"]) != ANALYZE_VERSION:
             problem = f"{where} has version {version} of its analyzer, this program {ANALYZE_VERSION}"
             raise RetrieverError("index-other", f"{problem}; build it again: {BUILD}")

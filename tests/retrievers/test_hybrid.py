@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from dmqr.testing import hits_of
-from retrievers.analyzer import split_words
+from retrievers.analysis.words import split_words
 from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
 from retrievers.hybrid.retriever import Hybrid, search_shares
