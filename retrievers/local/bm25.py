@@ -4,7 +4,7 @@ bm25s builds and stores the matrix of scores (term x document). The search is ou
 scores, and which of them are among the hits, depends on a partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
+from retrievers.corpora.corpus import ReadCorpus
 from retrievers.corpora.files import Progress
 from retrievers.join import joined_text
 from retrievers.ranking import distinct
@@ -21,8 +22,6 @@ from retrievers.settings import Bm25Settings, FieldWeights
 METHOD = "lucene"
 _HEARTBEAT_TEXTS = 256  # texts between two heartbeats
 
-Document = Sequence[tuple[str, int]]  # a document's texts, each with how often its terms count
-
 
 def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, Any]:
     """Returns the formula as an index stores it; weights of 1 are left out."""
@@ -30,40 +29,28 @@ def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, A
     return {"method": METHOD, **similarity.model_dump(), **weighted}
 
 
-def weighted_documents(batch: pa.RecordBatch, weights: FieldWeights) -> list[Document]:
-    """Returns the documents of a batch as `build_bm25` takes them: title and text have the terms of the joined text."""
-    titles, texts = batch.column("title").to_pylist(), batch.column("text").to_pylist()
-    return [[(title or "", weights.title), (text or "", weights.text)] for title, text in zip(titles, texts, strict=True)]
-
-
 def build_bm25(
-    documents: Iterable[list[Document]],
-    analyzer: Analyzer,
-    total: int,
-    folder: Path,
-    progress: Progress,
-    similarity: Bm25Settings,
+    corpus: ReadCorpus, analyzer: Analyzer, folder: Path, progress: Progress, similarity: Bm25Settings, weights: FieldWeights
 ) -> None:
     """Writes a bm25s index; the same corpus gives the same bytes.
 
-    A text of weight w counts as if it stood in its document w times, in the frequency of its terms and in its length. This is
+    A field of weight w counts as if it stood in its document w times, in the frequency of its terms and in its length. This is
     BM25F with one k1 and one b (Robertson, Zaragoza and Taylor: Simple BM25 Extension to Multiple Weighted Fields, 2004).
 
-    `documents` are in row order, in batches, `total` is their number, for `progress`. The constants of `similarity` are in the
-    scores, which bm25s computes here.
+    The constants of `similarity` are in the scores, which bm25s computes here.
     """
     import bm25s
 
     vocabulary: dict[str, int] = {}
     numbers: list[list[int]] = []
-    for part in documents:
-        for document in part:
+    times = {field: count for field, count in weights if count}
+    for batch in corpus.batches():
+        for texts in zip(*(batch.column(field).to_pylist() for field in times), strict=True):
             own: list[int] = []
-            for text, times in document:
-                if times:
-                    own += [vocabulary.setdefault(term, len(vocabulary)) for term in analyzer(text)] * times
+            for text, count in zip(texts, times.values(), strict=True):
+                own += [vocabulary.setdefault(term, len(vocabulary)) for term in analyzer(text or "")] * count
             numbers.append(own)
-        progress("bm25", len(numbers), total)
+        progress("bm25", len(numbers), corpus.documents)
     if not vocabulary:  # no term in the whole corpus; bm25s needs at least one
         vocabulary[""] = 0
         numbers[0] = [0]

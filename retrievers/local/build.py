@@ -27,7 +27,7 @@ from retrievers.corpora.corpus import Built, read_corpus
 from retrievers.corpora.files import COLUMNS, Paths, Progress
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
+from retrievers.local.bm25 import bm25_formula, build_bm25
 from retrievers.local.dense import build_vectors
 from retrievers.local.index import FORMAT, INDEX, SOURCE_NOTE, index_path, local_damage, read_index
 from retrievers.local.settings import LocalSettings
@@ -152,13 +152,12 @@ def build_local_index(
         if there and there["data"] == data:
             return corpus.there(notes)
         if analyzer:
-            weighted = (weighted_documents(part, fields.weights) for part in corpus.batches())
             analyze = open_analyzer(analyzer, documents=True)
-            build_bm25(weighted, analyze, corpus.documents, work / "bm25", progress, fields.similarity)
+            build_bm25(corpus, analyze, work / "bm25", progress, fields.similarity, fields.weights)
         vectors = work / VECTORS
         if encoder:
             if not there or (there["corpus"], there["fields"]["dense"]) != (corpus.content, dense):
-                build_vectors(corpus.batches(), open_encoder(encoder), corpus.documents, vectors, progress)
+                build_vectors(corpus, open_encoder(encoder), vectors, progress)
             elif elsewhere:
                 elsewhere.fetch(VECTORS, vectors)
             else:

@@ -1,13 +1,13 @@
 """Exact dense search over a local index, by inner products in blocks of rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from retrievers.corpora.corpus import joined
+from retrievers.corpora.corpus import ReadCorpus
 from retrievers.corpora.files import Progress
 from retrievers.encoder import RecentVectors, TextEncoder, refusals_named
 from retrievers.join import search_vectors
@@ -19,18 +19,16 @@ _TEXTS = 256  # texts per matrix product: 16 MB of scores
 _DECIMALS = 6
 
 
-def build_vectors(
-    documents: Iterable[pa.RecordBatch], encoder: TextEncoder, total: int, path: Path, progress: Progress
-) -> None:
+def build_vectors(corpus: ReadCorpus, encoder: TextEncoder, path: Path, progress: Progress) -> None:
     """Encodes documents, in row order and in batches, as passages into a memory-mapped array of NumPy's format, float32.
 
-    `total` is the number of documents; `progress` is called with "dense", documents done, documents in all.
+    `progress` is called with "dense", documents done, documents in all.
     """
+    total = corpus.documents
     vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(total, encoder.dim))  # type: ignore[no-untyped-call, unused-ignore]  # newer NumPys have its types
     done = 0
-    for part in documents:
-        texts = joined(part)
-        with refusals_named(texts, part.column("doc_id").to_pylist()):
+    for doc_ids, texts in corpus.texts():
+        with refusals_named(texts, doc_ids):
             vectors[done : done + len(texts)] = encoder.encode([SearchText(text, "passage") for text in texts])
         done += len(texts)
         progress("dense", done, total)
