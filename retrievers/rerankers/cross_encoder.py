@@ -123,6 +123,23 @@ class LoadedReranker:
     def __init__(self, settings: RerankSettings, device: str) -> None:
         """Keeps the settings, as `checked_architecture` accepts them, and the device, "cpu" or "cuda:0"."""
         self._settings, self._device = settings, device
+        self._dtype = resolved_dtype(settings.dtype, device)
+
+    def _open(self, kind: str) -> None:
+        """Loads the model by a class of transformers."""
+        settings = self._settings
+        self._opened = open_transformer(
+            f"rerank: model {settings.model}", settings.model, kind, self._dtype, self._device, settings.trust_remote_code
+        )
+        self._network, self._tokenizer = self._opened.model, self._opened.tokenizer
+
+    def _ids(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
+        """Returns the tokens of each text, the first `limit` at most."""
+        encoded = self._tokenizer(
+            list(texts), add_special_tokens=False, truncation=limit is not None, max_length=limit, return_attention_mask=False
+        )
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
         """Returns the rounded score of each pair, shape (n,); equal pairs are scored once, `CHUNK` of them at a time."""
@@ -130,9 +147,8 @@ class LoadedReranker:
         chunks = (unique[start : start + CHUNK] for start in range(0, len(unique), CHUNK))
         scores = np.concatenate([np.empty(0), *map(self._forward, made_ahead(self._encoded, chunks))])
         if not np.isfinite(scores).all():
-            dtype = resolved_dtype(self._settings.dtype, self._device)
-            problem = f"scores of model {self._settings.model} are not finite in {dtype}"
-            raise RetrieverError("model", f"rerank: {problem}; {_FINITE_IN[dtype]}")
+            problem = f"scores of model {self._settings.model} are not finite in {self._dtype}"
+            raise RetrieverError("model", f"rerank: {problem}; {_FINITE_IN[self._dtype]}")
         return rounded_scores(scores[inverse])
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Any:
@@ -154,14 +170,9 @@ class CrossEncoder(LoadedReranker):
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
         """Loads the model. A query gets three quarters of `max_length` at most; the passage is truncated to the rest."""
         super().__init__(settings, device)
-        dtype = resolved_dtype(settings.dtype, device)
-        self._opened = open_transformer(
-            f"rerank: model {settings.model}", settings.model, "AutoModelForSequenceClassification", dtype, device,
-            settings.trust_remote_code,
-        )  # fmt: skip
-        self._tokenizer: Any = self._opened.tokenizer
+        self._open("AutoModelForSequenceClassification")
         self._max_length = settings.max_length
-        self._passes = open_passes(self._opened.model, self._tokenizer, device, PAIR_TOKENS[device_kind(device)])
+        self._passes = open_passes(self._network, self._tokenizer, device, PAIR_TOKENS[device_kind(device)])
 
     def _truncated_queries(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns each distinct query truncated to three quarters of the length, as FlagReranker does.
@@ -183,11 +194,6 @@ class CrossEncoder(LoadedReranker):
                     break
                 keep = keep * 3 // 4
         return truncated
-
-    def _ids(self, texts: list[str], limit: int) -> list[list[int]]:
-        encoded = self._tokenizer(texts, add_special_tokens=False, truncation=True, max_length=limit)
-        ids: list[list[int]] = encoded["input_ids"]
-        return ids
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Encoded:
         truncated = self._truncated_queries([query for query, _ in pairs])
@@ -213,11 +219,10 @@ class LlmReranker(LoadedReranker):
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
         super().__init__(settings, device)
-        dtype = resolved_dtype(settings.dtype, device)
-        if dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
-            raise RetrieverError("model", f"rerank.dtype: FlagEmbedding computes no {dtype} with an LLM on {device}; take auto")
+        if self._dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
+            raise RetrieverError("model", "rerank.dtype: FlagEmbedding computes no float16 with an LLM on cpu; take auto")
         self._opened = open_flag_llm(
-            settings.model, dtype, device, settings.trust_remote_code,
+            settings.model, self._dtype, device, settings.trust_remote_code,
             max_length=settings.max_length, prompt=settings.prompt,
         )  # fmt: skip
         self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)

@@ -14,7 +14,7 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import PAIR_TOKENS, device_kind, in_order, length_batches
-from retrievers.models import description, open_transformer, read_json, resolved_dtype
+from retrievers.models import description, read_json
 from retrievers.rerankers.cross_encoder import LoadedReranker
 from retrievers.settings import RerankSettings
 
@@ -42,12 +42,7 @@ class Qwen3Reranker(LoadedReranker):
         super().__init__(settings, device)
         names = read_json(description(settings.model) / "config.json").get("architectures") or []
         self._classifies = any(str(name).endswith("ForSequenceClassification") for name in names)
-        kind = "AutoModelForSequenceClassification" if self._classifies else "AutoModelForCausalLM"
-        dtype = resolved_dtype(settings.dtype, device)
-        opened = open_transformer(
-            f"rerank: model {settings.model}", settings.model, kind, dtype, device, settings.trust_remote_code
-        )
-        self._network, self._tokenizer = opened.model, opened.tokenizer
+        self._open("AutoModelForSequenceClassification" if self._classifies else "AutoModelForCausalLM")
         self._network.config.use_cache = False
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
@@ -90,13 +85,6 @@ class Qwen3Reranker(LoadedReranker):
         # Of the last token alone: those of all would be tokens x vocabulary.
         answers = self._network(**batch, logits_to_keep=1).logits[:, -1, self._answers].float()
         return answers[:, 1] - answers[:, 0]
-
-    def _ids(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        encoded = self._tokenizer(
-            list(texts), add_special_tokens=False, truncation=limit is not None, max_length=limit, return_attention_mask=False
-        )
-        ids: list[list[int]] = encoded["input_ids"]
-        return ids
 
     def _token(self, word: str) -> int:
         token: int | None = self._tokenizer.convert_tokens_to_ids(word)
