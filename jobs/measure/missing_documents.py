@@ -7,8 +7,8 @@ from jobs.job.corpora import searched_indexes
 from jobs.job.retrievers import open_documents
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
+from retrievers.hybrid.retriever import all_documents
 from retrievers.kinds import all_indexed, indexed_identities
-from retrievers.union.documents import all_documents
 from retrievers.web.hits import is_page
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch

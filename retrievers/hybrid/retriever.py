@@ -4,20 +4,24 @@
 one retriever with one list per text. The documents of a union's retrievers are apart: their ids are qualified.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from cluster.errors import RetrieverError
 from retrievers import retriever
 from retrievers.fusion import fuse
 from retrievers.hybrid.settings import PartsSettings
 from retrievers.kinds import RetrieverSettings, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
 from retrievers.settings import FuseSettings
-from retrievers.union.documents import all_documents, qualified
+
+Value = TypeVar("Value")
+_BETWEEN = ":"  # member and id of a document of a union: two indexes may call two documents by one id; no member has it
 
 
 class Hybrid:
@@ -38,7 +42,10 @@ class Hybrid:
         for name, part in self._parts.items():
             began = perf_counter()
             searched = part.search(texts, self._settings.own_depth or depth, alive)
-            lists.append(searched._replace(doc_ids=qualified(name, searched.doc_ids)) if self._settings.qualifies else searched)
+            if self._settings.qualifies:
+                ids = pc.binary_join_element_wise(pa.scalar(name), searched.doc_ids, _BETWEEN)
+                searched = searched._replace(doc_ids=ids)
+            lists.append(searched)
             self._seconds[name] += perf_counter() - began
         return fused_lists(lists, self._settings.fusion(depth))
 
@@ -103,3 +110,42 @@ def open_documents(name: str, settings: PartsSettings, *, patient: bool = False)
     for key, settings_of in settings.indexed(name).items():
         first.setdefault(settings.member(key), (key, settings_of))
     return all_documents({member: retriever.open_documents(*part, patient=patient) for member, part in first.items()})
+
+
+class UnionDocuments:
+    """The documents of several indexes, by qualified ids; implements `retrievers.retriever.DocumentStore`."""
+
+    def __init__(self, stores: Mapping[str, retriever.DocumentStore]) -> None:
+        """Takes the documents of each index by name."""
+        self._stores = stores
+        self.entry = {"corpus": {name: getattr(one, "entry", {}).get("corpus") for name, one in stores.items()}}
+
+    def texts(self, doc_ids: Sequence[str], alive: retriever.Alive = retriever.no_heartbeat) -> list[str]:
+        return self._read(doc_ids, lambda store, own: store.texts(own, alive))
+
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        return self._read(doc_ids, lambda store, own: store.places(own))
+
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        named = [doc_id for doc_id in doc_ids if doc_id.partition(_BETWEEN)[0] in self._stores]
+        known = dict(zip(named, self._read(named, lambda store, own: store.known(own)), strict=True))
+        return [known.get(doc_id, False) for doc_id in doc_ids]
+
+    def some(self, count: int) -> list[str]:
+        return [text for store in self._stores.values() for text in store.some(count)]
+
+    def _read(self, doc_ids: Sequence[str], read: Callable[[retriever.DocumentStore, list[str]], list[Value]]) -> list[Value]:
+        own: dict[str, list[str]] = {}
+        for doc_id in doc_ids:
+            member, _, own_id = doc_id.partition(_BETWEEN)
+            if member not in self._stores:
+                known = " or ".join(f"{name}:" for name in self._stores)
+                raise RetrieverError("index-other", f"no document {doc_id!r}: ids of this union begin with {known}")
+            own.setdefault(member, []).append(own_id)
+        values = {member: iter(read(self._stores[member], ids)) for member, ids in own.items()}
+        return [next(values[doc_id.partition(_BETWEEN)[0]]) for doc_id in doc_ids]
+
+
+def all_documents(stores: Mapping[str, retriever.DocumentStore]) -> retriever.DocumentStore:
+    """Returns the documents of the indexes of a union; of "" alone those of one index, by their own ids."""
+    return stores[""] if "" in stores else UnionDocuments(stores)

@@ -15,7 +15,7 @@ from dmqr.testing import hits_of
 from retrievers.analysis.words import split_words
 from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
-from retrievers.hybrid.retriever import Hybrid, search_shares
+from retrievers.hybrid.retriever import Hybrid, UnionDocuments, all_documents, search_shares
 from retrievers.join import joined_text, repetitions, search_vectors
 from retrievers.kinds import all_indexed
 from retrievers.local.build import build_local_index
@@ -31,7 +31,6 @@ from retrievers.retriever import (
     open_retriever,
     retriever_identity,
 )
-from retrievers.union.documents import UnionDocuments, all_documents
 from tests.support.retrievers.blocks import index_fields, typed
 from tests.support.retrievers.fusion_oracle import RunList, plain
 
