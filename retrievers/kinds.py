@@ -22,7 +22,7 @@ class RetrieverSettings(Settings):
     builder: ClassVar[str] = ""  # the module with `index_builds` or `build_index` (`corpora/builds.py`); "": the opener
     foreign: ClassVar[bool] = False  # True if others may make its index, leave texts out, and write to it while it is searched
     has_index: ClassVar[bool] = True  # True if it searches indexes, so that hits do not bring their texts with them
-    may_be_part: ClassVar[bool] = True  # True if a hybrid or a union may be made of it: it searches one index of its own
+    may_be_part: ClassVar[bool] = True  # True if a hybrid or a union may be made of its one index
     of_absent: ClassVar[Mapping[str, Any]] = {
         "together": bool,
         "score_floor": float | None,
@@ -110,13 +110,6 @@ class RetrieverSettings(Settings):
         return {name: self.encoder.model if self.encoder else None}
 
 
-class WithoutIndex(RetrieverSettings):
-    """Of a retriever that searches no index."""
-
-    has_index: ClassVar[bool] = False
-    may_be_part: ClassVar[bool] = False
-
-
 def folders() -> dict[str, str]:
     """Returns the kinds of this package, each a folder: its name -> `module:Class` of its settings.
 
@@ -133,7 +126,7 @@ def folders() -> dict[str, str]:
 
 KINDS = Kinds(folders(), group="dmqr.retrievers", refusal=RetrieverError)  # the kinds of retrievers
 AnyRetrieverSettings = Annotated[RetrieverSettings, KINDS]
-IndexSettings = Annotated[RetrieverSettings, KINDS.only(lambda one: one.may_be_part)]
+IndexSettings = Annotated[RetrieverSettings, KINDS.only(lambda one: one.has_index and one.may_be_part)]
 """The settings of a retriever that searches an index of its own."""
 WebOnly = Annotated[RetrieverSettings, KINDS.only(lambda one: one.of_the_web)]  # the settings of a search engine of the web
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from cluster.settings import NOT_IDENTITY, Names
-from retrievers.kinds import WithoutIndex
+from retrievers.kinds import RetrieverSettings
 
 if TYPE_CHECKING:
     from retrievers.trec.retriever import GivenLists
 
 
-class TrecSettings(WithoutIndex):
+class TrecSettings(RetrieverSettings):
     """Lists of another system in a TREC run file; rewrites have none."""
 
     opener: ClassVar[str] = "retrievers.trec.retriever"
+    has_index: ClassVar[bool] = False
     originals_only: ClassVar[bool] = True
     without_index: ClassVar[str] = "has lists that were made elsewhere, so it has no index to build"
     kind: Literal["trec"]

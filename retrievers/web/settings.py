@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from cluster.settings import NOT_IDENTITY
-from retrievers.kinds import WithoutIndex
+from retrievers.kinds import RetrieverSettings
 from retrievers.settings import Address
 
 WEB_VERSION = 1  # incremented when an answer would give other hits, or another text be sent; part of a run's fingerprint
@@ -19,10 +19,11 @@ _SET_HERE = {  # parameters of requests that have keys of their own
 }
 
 
-class WebSettings(WithoutIndex):
+class WebSettings(RetrieverSettings):
     """Web search; a hit's text is what the provider says of the page."""
 
     opener: ClassVar[str] = "retrievers.web.retriever"
+    has_index: ClassVar[bool] = False
     of_the_web: ClassVar[bool] = True
     kind: Literal["web"]
     provider: Literal["searxng", "tavily", "brave"]
