@@ -51,11 +51,8 @@ class Fields(NamedTuple):
         return field
 
     @property
-    def encoder(self) -> AnyEncoderSettings:
-        """The encoder of the vectors; only where there are any."""
-        assert self.dense is not None
-        assert self.dense[1].encoder is not None
-        return self.dense[1].encoder
+    def encoder(self) -> AnyEncoderSettings | None:
+        return self.dense[1].encoder if self.dense else None
 
     @property
     def text_field(self) -> str:
@@ -116,7 +113,10 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[IndexBuild
     """Returns the indexes of retrievers in Elasticsearch; raises as `elastic_indexes`."""
     return [
         IndexBuild(
-            alias, f"{alias} ({url_env})", partial(build_elastic_index, fields), bool(fields.dense and fields.encoder.loaded)
+            alias,
+            f"{alias} ({url_env})",
+            partial(build_elastic_index, fields),
+            encodes=fields.encoder is not None and fields.encoder.loaded,
         )
         for (url_env, alias), fields in elastic_indexes(retrievers).items()
     ]
@@ -164,7 +164,7 @@ class ElasticBuild:
         self._where = f"retrieve.retrievers.{name}"
         self._alias = self._settings.index
         self._encoder_identity: dict[str, Any] | None = None
-        if fields.dense:
+        if fields.dense and fields.encoder:
             with error_context(f"retrieve.retrievers.{fields.dense[0]}.encoder"):
                 self._encoder_identity = encoder_identity(fields.encoder)
         self._connection = Connection(self._where, self._settings, _IN_FLIGHT)
@@ -212,7 +212,7 @@ class ElasticBuild:
             "in_flight": min(_IN_FLIGHT, self._settings.max_in_flight),
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,
-            "encoder": self._fields.encoder if self._fields.dense else None,
+            "encoder": self._fields.encoder,
             "dim": self._dim,
             "vector_sources": self._vector_sources(),
             "resumed": self._existing is not None,
@@ -220,7 +220,7 @@ class ElasticBuild:
 
     @cached_property
     def _dim(self) -> int:
-        return encoder_dim(self._fields.encoder) if self._fields.dense else 0
+        return encoder_dim(self._fields.encoder) if self._fields.encoder else 0
 
     def _vector_sources(self) -> list[tuple[str, str]]:
         places = [(self._index, self._fields.vector_field)] if self._fields.vector_field and self._existing else []
@@ -311,7 +311,7 @@ class ElasticBuild:
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,
             "encoder": self._encoder_identity,
-            "encoder_name": self._fields.encoder.model if self._fields.dense else None,
+            "encoder_name": self._fields.encoder.model if self._fields.encoder else None,
             "source": self._source,
             "complete": complete,
         }

@@ -112,18 +112,17 @@ class Connection:
         path: str,
         body: Any = None,
         *,
-        lines: bool = False,
         params: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         allow: Collection[int] = (),
     ) -> Any:
         """Sends a request once; returns the JSON that is answered, None for an error status of `allow`. Raises as `client`.
 
-        The body is JSON values, or bytes that are sent as they are: with `lines`, lines of JSON (msearch).
+        The body is JSON values, or bytes that are sent as they are: lines of JSON (msearch).
         """
         headers = {"accept": "application/json"}
         if body is not None:
-            headers["content-type"] = "application/x-ndjson" if lines else "application/json"
+            headers["content-type"] = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         with self.client(f"{method} {path}", timeout=timeout, allow=allow) as client:
             answer = client.perform_request(method, path, params=params, headers=headers, body=body)
         if isinstance(answer.body, str):  # a login page; the client looks at the first answer alone

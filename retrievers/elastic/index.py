@@ -76,8 +76,7 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     return ElasticIndex(concrete, settings["uuid"], fields, settings, note, source, alias.get("filter"))
 
 
-def ready_index(connection: Connection, name: str) -> ElasticIndex:
-    """Returns the index as `find_index`, if it can be searched."""
+def _ready_index(connection: Connection, name: str) -> ElasticIndex:
     index = find_index(connection, name)
     where = f"{connection.where}: index {name} at {connection.address}"
     if index is None:
@@ -91,11 +90,11 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
 
 
 def connect(name: str, settings: ElasticSettings, index: str, *, patient: bool = False) -> tuple[Connection, ElasticIndex]:
-    """Returns a checked connection and an index that can be searched; raises as `ready_index`."""
+    """Returns a checked connection and an index that can be searched; raises as `find_index`, too."""
     connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
     try:
         connection.check()
-        return connection, ready_index(connection, index)
+        return connection, _ready_index(connection, index)
     except BaseException:
         connection.close()
         raise

@@ -82,7 +82,7 @@ class MultiSearch:
         """Returns the items of an answer; searches that are too large together are sent in two requests."""
         path, params = f"/{self._index}/_msearch", {"filter_path": self._filter}
         try:
-            answer = self._connection.send("POST", path, b"".join(lines), lines=True, params=params)
+            answer = self._connection.send("POST", path, b"".join(lines), params=params)
         except RequestRefused as refused:
             if refused.status == 413 and len(lines) > 1:
                 half = len(lines) // 2

@@ -197,7 +197,7 @@ def test_a_search_that_a_firewall_refuses_is_refused_alone(serve: Callable[..., 
     bad = b'{}\n{"query": "../passwd"}\n'
 
     def send(body: bytes) -> None:
-        connection.send("POST", "/docs/_msearch", body, lines=True)
+        connection.send("POST", "/docs/_msearch", body)
 
     with pytest.raises(RetrieverError) as first:
         send(bad)
