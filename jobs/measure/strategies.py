@@ -1,7 +1,8 @@
 """Gains from the lists of each strategy: relevant documents on their way to the results, and results that the original lacks.
 
-Rows are read portion by portion and summed, in bounded memory: all rows of a query are in one shard. Found are documents of a
-list that no depth and no score floor keeps out of fusion, whatever the list's weight.
+Rows are read portion by portion and summed, in bounded memory: all rows of a query are in one shard. `funnel` and `worth` read
+the lists, to the depths and score floors that keep hits out of fusion, whatever a list's weight; `contributions` reads the
+sources of results, which lists of weight 0 are not.
 """
 
 from collections import Counter
@@ -17,17 +18,34 @@ from jobs.measure.judged_rows import above_cuts, counted_keys
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, portions
 from jobs.tables import ORIGINAL
+from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER
 
 PORTION = 2_000_000  # rows of runs/ at a time
 TOP = 5
-_RESULTS = "SELECT '' AS strategy, count(*) AS results FROM own_results"
+FIRST_RESULTS = 10
+Sums = Counter[tuple[str, str]]  # (column of a query, strategy) -> sum over the committed shards
 _NEW = f"""
 WITH found AS (
     SELECT query_id, doc_id, list(DISTINCT strategy) AS strategies FROM own_runs
     SEMI JOIN own_results USING (query_id, doc_id) GROUP BY ALL
 )
-SELECT unnest(strategies) AS strategy, count(*) AS new FROM found WHERE NOT list_contains(strategies, '{ORIGINAL}') GROUP BY 1
+SELECT '' AS strategy, count(*) AS results, 0 AS new FROM own_results
+UNION ALL
+SELECT unnest(strategies), 0, count(*) FROM found WHERE NOT list_contains(strategies, '{ORIGINAL}') GROUP BY 1
+"""
+_ADDED = f"""
+WITH found AS (
+    SELECT rank <= {FIRST_RESULTS} AS top, list_distinct(list_transform(sources, lambda s: s.strategy)) AS strategies
+    FROM own_results
+), each AS (
+    SELECT unnest(strategies) AS strategy, top, len(strategies) = 1 AS alone, NOT list_contains(strategies, '{ORIGINAL}') AS new
+    FROM found
+)
+SELECT '' AS strategy, count(*) AS found, 0 AS new, 0 AS alone, count(*) FILTER (top) AS top_found, 0 AS top_new FROM found
+UNION ALL
+SELECT strategy, count(*), count(*) FILTER (new), count(*) FILTER (alone), count(*) FILTER (top), count(*) FILTER (top AND new)
+FROM each GROUP BY strategy
 """
 _FOLLOWED = f"""
 WITH pairs AS (
@@ -71,12 +89,31 @@ class Funnel(NamedTuple):
 def worth(run: RunFolder) -> list[Worth]:
     """Returns the worth of each strategy of an ablation, the original first."""
     with database(run) as connection:
-        sums = sums_by_strategy(connection, run, _RESULTS, _NEW)
+        sums = _sums_by_strategy(connection, run, _NEW)
     asked, results = run.counts["queries"], sums["results", ""]
     return [
         Worth(name, sums["new", name] / asked if asked else 0.0, sums["new", name] / results if results else 0.0)
         for name in listed_strategies(run)
     ]
+
+
+def contributions(run: RunFolder) -> Sums:
+    """Returns (figure, strategy) -> the results that the strategy's fused lists have; of "" all results. Empty: none committed.
+
+    Figures are `found`, of these `new` (no list of the original has them) and `alone` (no other strategy's list has them), and
+    `top_found` and `top_new` of the first `FIRST_RESULTS`.
+    """
+    with database(run) as connection:
+        return _sums_by_strategy(connection, run, _ADDED)
+
+
+def comparable(run: RunFolder) -> bool:
+    """Returns True if the results' sources name all that the original found.
+
+    Lists of weight 0 are no sources, and where the original was searched as one with its rewrites it has no list.
+    """
+    lists = run.config.retrieve.route(ORIGINAL)
+    return not run.config.joining and all(takes_part(run.config.fuse, ORIGINAL, retriever, 1.0) for retriever in lists)
 
 
 def funnel(run: RunFolder, judgements: Judgements) -> Funnel:
@@ -88,7 +125,7 @@ def funnel(run: RunFolder, judgements: Judgements) -> Funnel:
         pairs = {(query_id, doc_id) for query_id, grades in graded for doc_id, grade in grades.items() if grade >= least}
         columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
         connection.register("relevant", pa.table(columns, names=["query_id", "doc_id"]))
-        sums = sums_by_strategy(connection, run, _FOLLOWED)
+        sums = _sums_by_strategy(connection, run, _FOLLOWED)
     stages = ["found", "alone", "fused", "kept", "top"]
     strategies: dict[str, list[int | None]] = {
         name: [None if stage == "kept" and run.config.rerank.kind == "none" else sums[stage, name] for stage in stages]
@@ -97,22 +134,22 @@ def funnel(run: RunFolder, judgements: Judgements) -> Funnel:
     return Funnel(len(keys_of), len(pairs), sums["any_list", ""], strategies)
 
 
-def sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, *queries: str) -> Counter[tuple[str, str]]:
+def _sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, query: str) -> Sums:
     """Returns (column, strategy) -> sum over the committed shards, about `PORTION` rows of runs/ at a time.
 
-    Queries return a row per strategy. They have views of each table, and of the rows that are the config's own: `own_runs`,
+    The query returns a row per strategy. It has views of each table, and of the rows that are the config's own: `own_runs`,
     without hits that a cut keeps out of fusion, and `own_results`.
     """
-    sums: Counter[tuple[str, str]] = Counter()
+    sums: Sums = Counter()
     own = {"runs": above_cuts(run), "results": f"arm = {text_literal(FULL if run.is_ablation else RUN)}"}
     for portion in portions(run.manifests, "runs", PORTION):
         create_views(connection, run, ["runs", "results", "candidates"], portion)
         for table, condition in own.items():
             connection.execute(f"CREATE OR REPLACE VIEW own_{table} AS FROM {table} WHERE {condition}")
-        for rows in map(connection.execute, queries):
-            _, *names = (column for column, *_ in rows.description or ())
-            for strategy, *numbers in rows.fetchall():
-                sums.update({(name, strategy): number or 0 for name, number in zip(names, numbers, strict=True)})
+        rows = connection.execute(query)
+        _, *names = (column for column, *_ in rows.description or ())
+        for strategy, *numbers in rows.fetchall():
+            sums.update({(name, strategy): number or 0 for name, number in zip(names, numbers, strict=True)})
     return sums
 
 

@@ -6,7 +6,7 @@ All figures are computed from the committed shards, so that unfinished runs can 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 from cluster import costs
 from cluster.costs import START_UP
@@ -19,8 +19,8 @@ from jobs.measure.evaluate import Evaluation, store_evaluation
 from jobs.measure.measures import title
 from jobs.measure.notes import INTERVAL, ends_in_words
 from jobs.measure.significance import BETTER, WORSE
+from jobs.measure.strategies import FIRST_RESULTS, Sums, comparable, contributions, listed_strategies
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
-from jobs.pages.contributions import TOP, Contributions, comparable, contributions
 from jobs.pages.render import Code, Head, Notes, Part, Section, Table, Tile, Tiles, write_page
 from jobs.pages.samples import Sample, ends, samples
 from jobs.pages.sections import configuration, run_page, time_section
@@ -36,6 +36,9 @@ from jobs.terminal.formats import count, duration, figure, money, percent, plann
 EXAMPLES = 3  # of each reason of an error
 CHARACTERS = 300  # of the beginning and of the end of an answer
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
+
+Example = dict[str, Any]
+"""One answer or log row with an error: `id` (query_id or log_id), `strategies`, `message`, `answer`."""
 
 
 def write_report(
@@ -61,7 +64,7 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
 
 def _sections(run: RunFolder, prices: Prices | None, measured: MeasuredRun, texts: bool) -> Iterator[Section | None]:
     added, failures = contributions(run), examples(run)
-    failed = [one.about for (stage, reason), of in failures.items() if stage != "log" and reason not in NOTES for one in of]
+    failed = [one["id"] for (stage, reason), of in failures.items() if stage != "log" and reason not in NOTES for one in of]
     chosen = samples(run, failed, measured, texts=texts)
     yield _verdict(run, prices, measured, added)
     yield _quality(measured)
@@ -73,7 +76,7 @@ def _sections(run: RunFolder, prices: Prices | None, measured: MeasuredRun, text
     yield configuration(run)
 
 
-def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added: Contributions | None) -> Section:
+def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added: Sums) -> Section:
     counts, planned = run.counts, run.plan.counts
     tiles = _lead_tiles(run, prices, measured)
     rejected = rejected_words(planned)
@@ -91,8 +94,8 @@ def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added
     return Section("verdict", "", verdict(run, measured.known, added), parts)
 
 
-def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | None) -> str:
-    """Returns True if rewriting helps, and by what, in a sentence that claims no more than the figures hold."""
+def verdict(run: RunFolder, measured: Evaluation | None, added: Sums) -> str:
+    """Returns whether rewriting helps, and by what, in a sentence that claims no more than the figures hold."""
     if not run.counts["queries"]:
         return "Nothing is committed yet."
     if not run.counts["planned"]:
@@ -114,11 +117,11 @@ def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | 
     return f"It is not clear whether {what} {helps}: {by}, which holds 0."
 
 
-def _only_by_rewrites(run: RunFolder, added: Contributions | None) -> str:
-    if added is None or not comparable(run) or not added.top_documents:
+def _only_by_rewrites(run: RunFolder, added: Sums) -> str:
+    if not comparable(run) or not (documents := added["top_found", ""]):
         return ""
-    new = (added.top_documents - added.added[0].top_found) / added.top_documents
-    return f" Of the first {TOP} results of a query {percent(new)} were found by rewrites only."
+    new = (documents - added["top_found", ORIGINAL]) / documents
+    return f" Of the first {FIRST_RESULTS} results of a query {percent(new)} were found by rewrites only."
 
 
 def _lead_tiles(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[Tile]:
@@ -187,27 +190,27 @@ def _quality(measured: MeasuredRun) -> Section:
     return Section("quality", "Quality", text, parts)
 
 
-def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
+def _strategies(run: RunFolder, added: Sums) -> Section | None:
     """Returns the fate of each strategy's rewrites, and their gains in the results."""
-    if added is None:
+    if not added:
         return None
     readers, known, failed = readers_by_strategy(run.counts), comparable(run), Counter[str]()
     for (stage, component, reason), number in ERRORS.of(run.counts):
         if stage == "rewrite" and component and reason not in NOTES:
             failed[component] += number
     columns = [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
-    by_rewrites = ("of these not by the original", f"in the first {TOP}, not by the original")
+    by_rewrites = ("of these not by the original", f"in the first {FIRST_RESULTS}, not by the original")
     for label in ("results found, per query", *by_rewrites, "by no other strategy"):
         columns.append(Head(label, lambda documents: f"{documents / run.counts['queries']:.2f}"))
     rows = []
-    for strategy in added.added:
-        texts = sum(readers.get(strategy.strategy, {}).values()) - run.counts[FURTHER_TEXTS.key(strategy.strategy)]
-        new = [strategy.new, strategy.top_new] if known and strategy.strategy != ORIGINAL else [None, None]
-        asked = run.counts["queries"] if strategy.strategy == ORIGINAL else texts
-        rows.append([strategy.strategy, asked, failed[strategy.strategy], strategy.found, *new, strategy.alone])
-    if not added.documents:
+    for name in listed_strategies(run):
+        texts = sum(readers.get(name, {}).values()) - run.counts[FURTHER_TEXTS.key(name)]
+        new = [added["new", name], added["top_new", name]] if known and name != ORIGINAL else [None, None]
+        asked = run.counts["queries"] if name == ORIGINAL else texts
+        rows.append([name, asked, failed[name], added["found", name], *new, added["alone", name]])
+    if not (documents := added["found", ""]):
         return Section("strategies", "Strategies", "No results are committed.", [Table(columns, rows)])
-    rest = (added.documents - added.added[0].found) / added.documents
+    rest = (documents - added["found", ORIGINAL]) / documents
     text = f"Rewrites alone found {percent(rest)} of all results.{_only_by_rewrites(run, added)}" if known else ""
     return Section("strategies", "Strategies", text, [Table(columns, rows)])
 
@@ -268,15 +271,6 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     return Section("cost", "Cost", text, [table])
 
 
-class Example(NamedTuple):
-    """One answer or log row with an error, by query_id or log_id."""
-
-    about: str
-    strategies: str
-    message: str
-    raw: str
-
-
 def cases(run: RunFolder) -> list[tuple[str, str, int, Mapping[str, int]]]:
     """Returns the errors by stage and reason, failures before notes: the queries with it, and strategy -> rewrites lost to it.
 
@@ -303,7 +297,7 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
     with database(run) as connection:
         rows = connection.execute(query, [names]).fetchall() if names else []
     for stage, reason, about, components, message, raw, _ in rows:
-        example = Example(about, ", ".join(filter(None, components)), message or "", raw or "")
+        example = {"id": about, "strategies": ", ".join(filter(None, components)), "message": message, "answer": raw}
         examples_of.setdefault((stage, reason), []).append(example)
     return examples_of
 
@@ -315,7 +309,7 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     if texts and examples_of:
         query = "SELECT query_id, query FROM queries WHERE query_id IN (SELECT unnest(?))"
         with database(run, tables=["queries"]) as connection:
-            ids = [one.about for of in examples_of.values() for one in of]
+            ids = [one["id"] for of in examples_of.values() for one in of]
             names = dict(connection.execute(query, [ids]).fetchall())
     counts, total = run.counts, run.counts["queries"]
     rows = [
@@ -328,7 +322,7 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", percent)]
     parts: list[Table | Code] = [Table([*columns, Head("rewrites lost, by strategy")], rows)] if rows else []
     for stage, reason, *_ in known:
-        shown = [_words(example, names.get(example.about), texts) for example in examples_of.get((stage, reason), ())]
+        shown = [_words(example, names.get(example["id"]), texts) for example in examples_of.get((stage, reason), ())]
         parts += [Code(f"Examples: {reason} in {stage}", "\n\n".join(shown))] if shown else []
     failed, planned = counts["failed_queries"], run.plan.counts
     rejected = Counter({reason: planned.get(f"rejected_{reason}", 0) for reason in sorted(REASONS)}).most_common()
@@ -349,12 +343,6 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
 
 def _words(example: Example, query: str | None, texts: bool) -> str:
     if not texts:
-        return example.about
-    lines = [
-        ("id", example.about),
-        ("query", query),
-        ("strategies", example.strategies),
-        ("message", example.message),
-        ("answer", example.raw),
-    ]
-    return "\n".join(f"{name}: {words}" for name, words in lines if words)
+        return example["id"]
+    lines = {"id": example["id"], "query": query} | example
+    return "\n".join(f"{name}: {words}" for name, words in lines.items() if words)

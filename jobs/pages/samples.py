@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 
 from jobs.measure.judged_rows import TextId, contexts_of, fuse_original, of_original, text_names
+from jobs.measure.strategies import FIRST_RESULTS, comparable
 from jobs.pages.comparison import MeasuredRun
-from jobs.pages.contributions import TOP, comparable
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
@@ -138,14 +138,14 @@ def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Ma
         sample.reasons = ", ".join(dict.fromkeys(row["reason"] for row in own["errors"]))
         names = text_names((row["strategy"], row["position"]) for row in own["rewrites"])
         sample.lines += _lines(run, own, names, texts)
-        for row in own["results"][:TOP]:
+        for row in own["results"][:FIRST_RESULTS]:
             sources = sorted(row["sources"] or [], key=lambda source: source["strategy"] != ORIGINAL)
             by_original = (query_id, row["doc_id"]) in ranks or any(source["strategy"] == ORIGINAL for source in sources)
             text = f"score {row['score']:.4g}; {list_words(sources, names)}"
             sample.hits.append(Hit(row["rank"], row["doc_id"], text, is_new=known_original and not by_original))
         if kept:
             sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
-            first = enumerate(fused.get(query_id, [])[: min(TOP, run.config.results)], start=1)
+            first = enumerate(fused.get(query_id, [])[: min(FIRST_RESULTS, run.config.results)], start=1)
             sample.alone = [Hit(rank, doc_id, ", ".join(ranks[query_id, doc_id])) for rank, doc_id in first]
 
 
@@ -226,4 +226,4 @@ def _tell_documents(run: RunFolder, by_query_id: Mapping[str, Sample], texts: bo
         shown = {hit.doc_id for hit in sample.hits}
         missed = [doc_id for doc_id, grade in grades.items() if grade >= least and doc_id not in shown]
         if missed:
-            sample.lines.append(("relevant, missed", ", ".join(sorted(missed)[:TOP])))
+            sample.lines.append(("relevant, missed", ", ".join(sorted(missed)[:FIRST_RESULTS])))

@@ -13,8 +13,8 @@ from cluster.errors import ConfigError
 from cluster.run.shards import manifests
 from dmqr.results import Stored
 from jobs.measure.evaluate import Evaluation
+from jobs.measure.strategies import comparable, contributions
 from jobs.pages.comparison import MeasuredRun
-from jobs.pages.contributions import comparable, contributions
 from jobs.pages.run import cost_section, report, verdict
 from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
@@ -80,24 +80,23 @@ def test_a_run_in_folders_that_look_like_partitions_has_the_same_figures(tmp_pat
 def test_what_each_strategy_added(make: Make) -> None:
     run = make(shard_size=2)
     found = contributions(run)
-    assert found is not None
     by_hand = {}
     for name in ("original", "general", "keyword"):
         sets = [{source["strategy"] for source in row["sources"]} for row in stored(run, "results")]
         mine = [of for of in sets if name in of]
         by_hand[name] = len(mine), sum("original" not in of for of in mine), sum(of == {name} for of in mine)
-    assert {one.strategy: (one.found, one.new, one.alone) for one in found.added} == by_hand
-    assert found.documents == len(stored(run, "results"))
-    assert all((one.top_found, one.top_new) == (one.found, one.new) for one in found.added)  # lists shorter than ten
+    assert {name for _, name in found} == {"", *by_hand}
+    assert {name: tuple(found[figure, name] for figure in ("found", "new", "alone")) for name in by_hand} == by_hand
+    assert found["found", ""] == len(stored(run, "results"))
+    for figure in ("found", "new"):  # lists shorter than ten
+        assert all(found[f"top_{figure}", name] == found[figure, name] for name in by_hand)
 
 
 def test_what_lists_of_no_weight_found_is_not_compared(make: Make) -> None:
     run = make(fuse={"weights": {"original": 0}})
     found = contributions(run)
-    assert found is not None
     assert not comparable(run)
-    by = {one.strategy: one for one in found.added}
-    assert (by["original"].found, by["general"].new) == (0, by["general"].found)
+    assert (found["found", "original"], found["new", "general"]) == (0, found["found", "general"])
     text = page(run).sections
     assert "not by the original" not in text["strategies"]
     assert "were found by rewrites only" not in text["verdict"]

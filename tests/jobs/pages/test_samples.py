@@ -17,7 +17,7 @@ from tests.support.jobs.run_folders import QUERIES, Make, Query, Row, page, quer
 
 
 def found_in(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[Sample]:
-    failed = [one.about for (_, reason), of in examples(run).items() if reason not in NOTES for one in of]
+    failed = [one["id"] for (_, reason), of in examples(run).items() if reason not in NOTES for one in of]
     return samples(run, failed, measured, texts=True)
 
 
