@@ -36,12 +36,6 @@ class DoneExport(NamedTuple):
         return asdict(self.version) | {name: value for name, value in known(self).items() if name != "version"}
 
 
-class NotPromotedError(ConfigError):
-    """A version exceeds a bound; the pointer is unchanged."""
-
-    exit_code = 1
-
-
 def checks(run: RunFolder, version: Version, settings: PublishSettings, judgements: Judgements | None) -> list[Check]:
     """Returns the checks of a version: error rate, coverage, and quality by `judgements`, where there are some.
 
@@ -86,8 +80,10 @@ def _quality(run: RunFolder, bound: float | None, judgements: Judgements | None)
     return Check(name, pair.b >= pair.a - bound - TIE, pair.b, text)
 
 
-def not_promoted(version: Version, failed: list[Check]) -> NotPromotedError:
-    """Returns the error of checks that failed."""
+def not_promoted(version: Version, failed: list[Check]) -> ConfigError:
+    """Returns the error of checks that failed; the pointer is unchanged."""
     texts = "; ".join(f"publish.{one.name}: {one.text}" for one in failed)
     remedy = f"look at the run, or set another bound (--set publish.{failed[0].name}=VALUE)"
-    return NotPromotedError("export", f"{texts}; {version.run_id} is exported and not promoted; {remedy}")
+    error = ConfigError("export", f"{texts}; {version.run_id} is exported and not promoted; {remedy}")
+    error.exit_code = 1
+    return error

@@ -21,7 +21,7 @@ from jobs.chain.steps.contexts import without_citations
 from jobs.log.judgements import Key
 from jobs.measure.answers import GoldAnswers, answering, best_overlap, golds_by_query
 from jobs.measure.frame import JUDGED_LISTS, Frame
-from jobs.measure.judged_rows import ARM_LISTS, contexts_of
+from jobs.measure.judged_rows import ARM_LISTS, AskedQuery
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_view, database, searched_rewrites
@@ -98,14 +98,13 @@ def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
     if len(kinds) > 1:
         what = f"per_query: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
         raise ConfigError("argument", f"{what}; give both by one key")
-    rows: dict[tuple[str | None, str | None], tuple[str | None, int]] = {}  # key, query_id -> query, how often it was asked
+    rows: dict[tuple[str | None, str | None], AskedQuery] = {}  # by key and query_id
     for frame in sorted(frames, key=lambda frame: frame.key != kinds[0]):
         own, keyed = frame.key == kinds[0], {query_id for key, query_id in rows if key is not None}
-        for key, query_id, *asked in zip(frame.keys, frame.query_ids, frame.queries, frame.counts.tolist(), strict=True):
+        for key, query_id, asked in zip(frame.keys, frame.query_ids, frame.asked, strict=True):
             if own or query_id not in keyed:
-                rows.setdefault((key if own else None, query_id), (asked[0], asked[1]))
-    query_ids, queries = [query_id for _, query_id in rows], [query for query, _ in rows.values()]
-    contexts = contexts_of(run, [query_id for query_id in query_ids if query_id is not None])
+                rows.setdefault((key if own else None, query_id), asked)
+    query_ids, queries = [query_id for _, query_id in rows], [asked.query for asked in rows.values()]
     columns: dict[str, pa.Array] = {}
     if kinds[0] != "query_id":
         texts = queries if kinds[0] == "query" else [None] * len(rows)
@@ -114,8 +113,8 @@ def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
     if kinds[0] != "query":
         columns["query"] = pa.array(queries, pa.string())
     if run.config.log.context_column is not None:
-        columns["context"] = pa.array([contexts.get(query_id or "") for query_id in query_ids], pa.string())
-    counts = [None if query_id is None else count for (_, query_id), (_, count) in rows.items()]
+        columns["context"] = pa.array([asked.context for asked in rows.values()], pa.string())
+    counts = [None if query_id is None else asked.log_count for (_, query_id), asked in rows.items()]
     columns["log_count"] = pa.array(counts, pa.int64())
     for frame in frames:
         place_of: dict[str | None, int] = {key: place for place, key in enumerate(frame.keys)}

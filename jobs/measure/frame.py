@@ -65,8 +65,7 @@ class Frame:
     measures: tuple[str, ...]  # as ir_measures prints them; the first one decides
     keys: tuple[str, ...]
     query_ids: tuple[str | None, ...]  # the query of each; None for a rejected log row
-    queries: tuple[str | None, ...]
-    counts: Numbers  # (keys,): how often the log has the key's query; 1 for a rejected row
+    asked: tuple[AskedQuery, ...]  # the same queries; `NOT_ASKED` for a rejected log row
     values: Floats  # (arms, measures, keys): 0 without results
     condensed: Floats
     """(arms, measures, keys): of the lists without their unjudged documents (condensed lists: Sakai, Alternatives to Bpref,
@@ -77,11 +76,9 @@ class Frame:
     missing: int
     not_committed: int
     rejected: int  # number of counted keys that are rejected log rows; they count zero
-    clusters: Numbers  # (keys,): number of the cluster of near-duplicate queries (`query_clusters`); each rejected row is one
     depth: int  # the deepest rank that a measure reads, one that is left out, too
     key: Key
     unmatched: tuple[str, str] | None  # if no judged key is in the log: a key of the judgements and one of the log, as examples
-    query_words: tuple[str | None, ...] = ()  # the words of each query in normal form, those of earlier turns, too
     unknown: UnknownDocuments | None = None
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
     judge: JudgedBy | None = None  # the LLM that judged; None: people did
@@ -114,8 +111,8 @@ class Frame:
     def with_measures(self, kept: Sequence[int]) -> Self:
         """Returns the frame with the measures at some places; without keys where there are none."""
         if not kept:
-            arrays = {name: getattr(self, name)[..., :0] for name in ("values", "condensed", "counts", "clusters")}
-            return replace(self, keys=(), query_ids=(), queries=(), query_words=(), **arrays)
+            none = self.values[..., :0]
+            return replace(self, keys=(), query_ids=(), asked=(), values=none, condensed=none)
         names = tuple(self.measures[place] for place in kept)
         return replace(self, measures=names, values=self.values[:, kept], condensed=self.condensed[:, kept])
 
@@ -125,6 +122,16 @@ class Frame:
         counted = self.judged - self.missing - self.not_committed
         counts = {"judged": self.judged, "missing": self.missing, "not_committed": self.not_committed, "counted": counted}
         return counts | {"queries": self.distinct, "rejected": self.rejected}
+
+    @cached_property
+    def counts(self) -> Numbers:
+        """Returns (keys,): how often the log has the key's query; 1 for a rejected row."""
+        return np.array([query.log_count for query in self.asked], np.int64)
+
+    @cached_property
+    def clusters(self) -> Numbers:
+        """Returns (keys,): the number of the cluster of near-duplicate queries; each rejected row is one."""
+        return query_clusters([query.words for query in self.asked])
 
     @cached_property
     def weights(self) -> Floats:
@@ -243,8 +250,6 @@ def frame_of(
     """Returns the frame of the arms at some places, with further fields."""
     counted, names, shown = cells.counted, tuple(cells.arms), cells.shown[arms]
     query_ids = [counted.query_of[key] for key in counted.keys]
-    queries = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
-    word_counts = tuple(query.query_words for query in queries)
     with np.errstate(invalid="ignore"):
         unjudged = cells.unjudged[arms].sum(axis=1) / shown.sum(axis=1)
     return Frame(
@@ -252,8 +257,7 @@ def frame_of(
         measures=cells.measures,
         keys=tuple(counted.keys),
         query_ids=tuple(query_ids),
-        queries=tuple(query.query for query in queries),
-        counts=np.array([query.log_count for query in queries], np.int64),
+        asked=tuple(asked[query_id] if query_id else NOT_ASKED for query_id in query_ids),
         values=cells.values[arms],
         condensed=cells.condensed[arms],
         unjudged=unjudged,
@@ -262,11 +266,9 @@ def frame_of(
         missing=counted.missing,
         not_committed=counted.not_committed,
         rejected=len(counted.rejected),
-        clusters=query_clusters(word_counts),
         depth=cells.depth,
         key=judgements.key,
         unmatched=counted.unmatched,
-        query_words=word_counts,
         judge=judgements.judge,
         **fields,
     )

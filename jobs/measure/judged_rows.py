@@ -16,7 +16,7 @@ from cluster.storage.sql import text_literal
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import committed_queries, create_view, create_views, database
+from jobs.runs.tables import committed_queries, create_view, create_views
 from jobs.tables import ORIGINAL
 from retrievers.fusion import fuse
 from retrievers.lists import Lists, by_document
@@ -78,8 +78,13 @@ class AskedQuery(NamedTuple):
     """A query of the log."""
 
     query: str | None
-    query_words: str | None  # its words in normal form, those of earlier turns, too
+    context: str | None  # its earlier turns; None: there are none
     log_count: int
+
+    @property
+    def words(self) -> str | None:
+        """Returns its words in normal form, those of earlier turns, too."""
+        return None if self.query is None else normalise(f"{self.context or ''} {self.query}")
 
 
 NOT_ASKED = AskedQuery(None, None, 1)  # of a rejected log row
@@ -89,18 +94,7 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
     """Returns wanted query_id -> its query."""
     create_views(connection, run, ["queries"])
     rows = connection.execute("SELECT query_id, query, context, log_count FROM queries SEMI JOIN wanted USING (query_id)")
-    return {key: AskedQuery(query, normalise(f"{context or ''} {query}"), n) for key, query, context, n in rows.fetchall()}
-
-
-def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | None]:
-    """Returns query_id -> its earlier turns, in the order of the ids; None: there are none."""
-    contexts: dict[str, str | None] = dict.fromkeys(query_ids)
-    if not contexts or run.config.log.context_column is None:
-        return contexts
-    with database(run, tables=["queries"]) as connection:
-        connection.register("wanted", pa.table({"query_id": pa.array(sorted(contexts), pa.string())}))
-        rows = connection.execute("SELECT query_id, context FROM queries SEMI JOIN wanted USING (query_id)").fetchall()
-        return contexts | dict(rows)
+    return {query_id: AskedQuery(*asked) for query_id, *asked in rows.fetchall()}
 
 
 def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:

@@ -70,7 +70,8 @@ def _values(connection: duckdb.DuckDBPyConnection, frame: Frame, name: str, base
     connection.register("wanted", pa.table({"query_id": pa.array([one for one in frame.query_ids if one], pa.string())}))
     own = f'"values"[{text_literal(name)}]'
     kept = f'SELECT 1 FROM queries WHERE map_contains("values", {text_literal(name)}) LIMIT 1'
-    normalised = [None if query is None else normalise(query) for query in frame.queries]
+    queries = [asked.query for asked in frame.asked]
+    normalised = [None if query is None else normalise(query) for query in queries]
     title, note = name, None
     values: Values = []
     if name != "query_type" and connection.execute(kept).fetchone():
@@ -97,7 +98,7 @@ def _values(connection: duckdb.DuckDBPyConnection, frame: Frame, name: str, base
             numbers = " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms))
             values = looked_up("selections", f"arg_min(query_type, CASE arm {numbers} END) FILTER (query_type IS NOT NULL)")
         if not any(values):
-            values = _by(frame.queries, load_rules("english").type_of)
+            values = _by(queries, load_rules("english").type_of)
             note = "query_type: by the rules for English, since no arm selects by it"
     return title, values, note
 

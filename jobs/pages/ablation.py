@@ -355,7 +355,7 @@ def _queries(comparison: Comparison, texts: bool) -> Section | None:
     order = np.argsort(-moved, kind="stable")
     listed = [n for n in order[:MOST_QUERIES] if moved[n] > 0] + [n for n in order[-MOST_QUERIES:] if moved[n] < 0]
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
-    names = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
+    names = [asked.query or name for asked, name in zip(frame.asked, ids, strict=True)] if texts else ids
     rows = [[names[n], float(before[n]), float(after[n]), float(moved[n])] for n in listed]
     columns = [Head("query"), Head(base, figure), Head(best, figure), Head("difference", difference)]
     gained, lost = int((moved > 0).sum()), int((moved < 0).sum())

@@ -6,12 +6,12 @@ alone as it is measured. The choice is deterministic for a run and its judgement
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from jobs.measure.judged_rows import TextId, contexts_of, fuse_original, of_original, text_names
+from jobs.measure.judged_rows import TextId, asked_queries, fuse_original, of_original, text_names
 from jobs.measure.strategies import FIRST_RESULTS, comparable
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
@@ -23,7 +23,6 @@ from jobs.tables import NOTES, ORIGINAL
 SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, any: each has an equal part of the samples
 CHARACTERS = 3_000  # of the beginning and of the end of a prompt, and of an answer
 
-Chosen = tuple[int, str, str, int]  # shard, query_id, query, log_count
 Row = dict[str, Any]
 COLUMNS = {
     "rewrites": "position, strategy, text, parsed_as", "selections": "query_type, strategies, reason",
@@ -35,7 +34,8 @@ COLUMNS = {
 """Table -> what is read of the samples' rows, by the first column; errors as they were stored."""
 
 
-class Hit(NamedTuple):
+@dataclass
+class Hit:
     """A document at a rank; without texts `text` is empty."""
 
     rank: int
@@ -82,16 +82,17 @@ def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, tex
     `failed` are the query_ids of some queries with errors.
     """
     chosen = _choose(run, failed, measured)
-    by_query_id = {query_id: Sample(query_id, query if texts else query_id, asked) for _, query_id, query, asked in chosen}
-    if not by_query_id:
+    if not chosen:
         return []
-    for query_id, context in contexts_of(run, by_query_id).items() if texts else ():
-        by_query_id[query_id].lines += [("earlier turns", context)] if context else []
-    shards = dict.fromkeys(shard for shard, *_ in chosen)
+    shards = dict.fromkeys(chosen.values())
     manifests = [manifest for manifest in run.manifests if manifest.shard in shards]
     with database(run) as connection:
         create_views(connection, run, (*COLUMNS, "runs"), manifests)
-        connection.register("sampled", pa.table({"query_id": list(by_query_id)}))
+        connection.register("wanted", pa.table({"query_id": list(chosen)}))
+        by_query_id = {}
+        for query_id, (query, context, log_count) in asked_queries(connection, run).items():
+            sample = by_query_id[query_id] = Sample(query_id, str(query) if texts else query_id, log_count)
+            sample.lines += [("earlier turns", context)] if texts and context else []
         _fill(run, connection, by_query_id, texts)
         if texts:
             _fill_requests(run, connection, shards, by_query_id)
@@ -99,7 +100,8 @@ def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, tex
     return sorted(by_query_id.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
 
 
-def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> list[Chosen]:
+def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> dict[str, int]:
+    """Returns query_id -> shard."""
     part, gains = SAMPLES // KINDS, measured.gains
     notable = list(dict.fromkeys(failed))[:part]
     notable += [query_id for query_id, gain in gains[:part] if gain > 0] + [name for name, gain in gains[-part:] if gain < 0]
@@ -108,18 +110,19 @@ def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> lis
             SELECT unnest($ids::VARCHAR[]) AS query_id
             UNION (SELECT query_id FROM committed WHERE log_count > 1 ORDER BY log_count DESC, query_id LIMIT {part})
         )
-        FROM committed ORDER BY query_id NOT IN (FROM notable), query_id LIMIT {SAMPLES}  -- ids are hashes: the first are any
+        SELECT query_id, shard FROM committed  -- ids are hashes: the first are any
+        ORDER BY query_id NOT IN (FROM notable), query_id LIMIT {SAMPLES}
     """
     with database(run) as connection:
         committed_queries(connection, run)
-        return connection.execute(query, {"ids": notable}).fetchall()
+        return dict(connection.execute(query, {"ids": notable}).fetchall())
 
 
 def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Mapping[str, Sample], texts: bool) -> None:
     """Adds to each sample the output of the stages, its results, and those of the original alone, fused as measured."""
 
     def rows(table: str, columns: str, order: str, condition: str = "true") -> pa.Table:
-        query = f"SELECT query_id, {columns} FROM {table} SEMI JOIN sampled USING (query_id) WHERE {condition}"
+        query = f"SELECT query_id, {columns} FROM {table} SEMI JOIN wanted USING (query_id) WHERE {condition}"
         return connection.sql(f"{query} ORDER BY query_id{order}").to_arrow_table()
 
     tables: dict[str, dict[str, list[Row]]] = {query_id: {name: [] for name in COLUMNS} for query_id in by_query_id}
@@ -184,7 +187,7 @@ def _fill_requests(
         SELECT query_id, request, model, finish_reason, prompt_tokens, completion_tokens,
             {ends("prompt", CHARACTERS)}, {ends("text", CHARACTERS)}, count(*) OVER (PARTITION BY query_id, request)
         FROM rows_of($names)
-        SEMI JOIN sampled USING (query_id) WHERE text IS NOT NULL
+        SEMI JOIN wanted USING (query_id) WHERE text IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY query_id, request ORDER BY coalesce(sample, 0), start DESC, prompt_hash) = 1
         ORDER BY query_id, request
     """
@@ -215,15 +218,11 @@ def _tell_documents(run: RunFolder, by_query_id: Mapping[str, Sample], texts: bo
             alone = "" if sample.values[1] is None else f", {sample.values[1]:.4f} of the original alone"
             leading = "" if measured.frame is None else measured.frame.measures[0]
             sample.lines.insert(0, (leading, f"{sample.values[0]:.4f} of the results{alone}"))
-
-        def told(hit: Hit, grades: Mapping[str, int] = grades) -> Hit:
-            grade = grades.get(hit.doc_id)
-            relevant = grade is not None and grade >= least
-            text = "" if grade is None else f"★ relevant {grade}" if relevant else "judged not relevant"
-            return hit._replace(text=documents.get(hit.doc_id, ""), grade=text, relevant=relevant)
-
-        sample.hits, sample.alone = [*map(told, sample.hits)], [*map(told, sample.alone)]
-        shown = {hit.doc_id for hit in sample.hits}
-        missed = [doc_id for doc_id, grade in grades.items() if grade >= least and doc_id not in shown]
+        relevant = {doc_id for doc_id, grade in grades.items() if grade >= least}
+        for hit in (*sample.hits, *sample.alone):
+            hit.text, hit.relevant = documents.get(hit.doc_id, ""), hit.doc_id in relevant
+            if hit.doc_id in grades:
+                hit.grade = f"★ relevant {grades[hit.doc_id]}" if hit.relevant else "judged not relevant"
+        missed = relevant - {hit.doc_id for hit in sample.hits}
         if missed:
             sample.lines.append(("relevant, missed", ", ".join(sorted(missed)[:FIRST_RESULTS])))

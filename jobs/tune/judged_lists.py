@@ -150,7 +150,7 @@ def gather(
             blocks = [block._replace(scores=None) for block in blocks]
         return GatheredQueries(
             tuple(query_ids),
-            query_clusters([asked[query_id].query_words for query_id in query_ids]),
+            query_clusters([asked[query_id].words for query_id in query_ids]),
             tuple(tuple(keys_of[query_id]) for query_id in query_ids),
             tuple(blocks),
             {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in rewriting.pool},

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
-from jobs.measure.judged_rows import contexts_of, text_names
+from jobs.measure.judged_rows import asked_queries, text_names
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import committed_queries, create_views, database
@@ -152,7 +153,8 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             overlaps += connection.execute(_OVERLAPS).fetchone()
             listed += _listed(connection, both, count)
             listed = sorted(listed, key=lambda query: (-query.asked, query.overlap, query.query_id))[:count]
-    contexts = contexts_of(b, [query.query_id for query in listed])
+        connection.register("wanted", pa.table({"query_id": pa.array([query.query_id for query in listed], pa.string())}))
+        asked = asked_queries(connection, b)
     queries, (by_traffic, traffic, by_queries) = int(shares["both"][0]), overlaps.tolist()
     return Moves(
         **{name: Share(*share.tolist()) for name, share in shares.items()},
@@ -162,7 +164,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             for name, numbers in by_strategy.items()
         ],
         overlap=by_traffic / traffic if traffic else by_queries / queries if queries else None,
-        listed=[query._replace(context=contexts[query.query_id]) for query in listed],
+        listed=[query._replace(context=asked[query.query_id].context) for query in listed],
     )
 
 

@@ -13,11 +13,9 @@ import numpy as np
 from jobs.job.measure_checks import deepest_rank
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers import judged_answer_frames
-from jobs.measure.clusters import query_clusters
 from jobs.measure.comparison import margin_of
 from jobs.measure.frame import JUDGED_LISTS, Frame, Pair, measure
 from jobs.measure.judge import judged_relevance
-from jobs.measure.judged_rows import contexts_of
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
 
@@ -138,8 +136,9 @@ def paired(of_a: Frame, of_b: Frame, a: RunFolder, b: RunFolder, count: int) -> 
         firsts = np.flatnonzero(np.diff(frame.query, prepend=-1)).tolist()  # the first key of each query
         for number, first in enumerate(firsts):
             if frame.query_ids[first] is not None:  # else a rejected row
-                text, asked = str(frame.queries[first]), int(frame.counts[first])
-                changes.append(QueryChange(str(frame.query_ids[first]), text, asked, before[number], after[number]))
+                query, context, asked = frame.asked[first]
+                values = before[number], after[number]
+                changes.append(QueryChange(str(frame.query_ids[first]), str(query), asked, *values, context))
     return Paired(
         frame=frame,
         missing=(of_a.missing, of_b.missing),
@@ -147,8 +146,8 @@ def paired(of_a: Frame, of_b: Frame, a: RunFolder, b: RunFolder, count: int) -> 
         left_out=[f"{name}: {note}" for name, side in (("A", of_a), ("B", of_b)) for note in side.left_out],
         others=others,
         measures=frame.pairs(1, 0, margin) if frame.keys else {},
-        gained=_listed(b, [change for change in changes if change.b - change.a > TIE], count),
-        lost=_listed(b, [change for change in changes if change.a - change.b > TIE], count),
+        gained=_listed([change for change in changes if change.b - change.a > TIE], count),
+        lost=_listed([change for change in changes if change.a - change.b > TIE], count),
         first=(min(of_a.depth, a.config.results), min(of_b.depth, b.config.results)),
         margin=margin,
     )
@@ -175,27 +174,23 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
     pairs.sort(key=lambda pair: (pair[0] is None, pair[0] or ""))
     rows_a, rows_b = (np.array([pair[place] for pair in pairs], np.int64) for place in (1, 2))
     sides = (a, rows_a), (b, rows_b)
-    word_counts = tuple(b.query_words[other] or a.query_words[place] for _, place, other in pairs)
     frame = replace(
         b,
         arms=("A", "B"),
         keys=tuple(b.keys[place] for place in rows_b),
         query_ids=tuple(query_id for query_id, _, _ in pairs),
-        queries=tuple(b.queries[other] or a.queries[place] for _, place, other in pairs),
-        counts=b.counts[rows_b],
+        asked=tuple(
+            b.asked[other] if b.query_ids[other] else a.asked[place]._replace(log_count=1) for _, place, other in pairs
+        ),
         values=np.stack([of.values[0][:, rows] for of, rows in sides]),
         condensed=np.stack([of.condensed[0][:, rows] for of, rows in sides]),
         unjudged=np.array([of.unjudged[0] for of, _ in sides]),
         failed=np.array([of.failed[0] for of, _ in sides]),
-        clusters=query_clusters(word_counts),
-        query_words=word_counts,
         judge=judge_of_both(a.judge, b.judge),
     )
     return frame, others
 
 
-def _listed(b: RunFolder, changes: Sequence[QueryChange], count: int) -> list[QueryChange]:
-    """Returns the queries that moved most; of equal ones those that were asked more often, with what they were asked with."""
-    largest = sorted(changes, key=lambda one: (-round(abs(one.b - one.a), 12), -one.asked, one.query_id))[:count]
-    contexts = contexts_of(b, [one.query_id for one in largest])
-    return [one._replace(context=contexts[one.query_id]) for one in largest]
+def _listed(changes: Sequence[QueryChange], count: int) -> list[QueryChange]:
+    """Returns the queries that moved most; of equal ones those that were asked more often."""
+    return sorted(changes, key=lambda one: (-round(abs(one.b - one.a), 12), -one.asked, one.query_id))[:count]

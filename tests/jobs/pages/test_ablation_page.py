@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jobs.counts import QUANTITIES
 from jobs.measure.comparison import Comparison, differences
 from jobs.measure.costs import ArmCost
+from jobs.measure.judged_rows import AskedQuery
 from jobs.measure.strategies import Funnel, Worth
 from jobs.pages.ablation import ComparedArms, ablation_report, pareto_front
 from jobs.pages.comparison import Comparisons
@@ -60,9 +61,11 @@ COSTS: list[ArmCost] = [
 
 def comparison_of(arms: Sequence[Row], values: Floats, baseline: str = "original", **names: Any) -> Comparison:
     """Returns a comparison of these values."""
+    counts = np.resize([1, 5, 8], values.shape[2]).tolist()
     frame = frame_of(
         values, arms=tuple(arm["name"] for arm in arms), measures=MEASURES, condensed=np.clip(values * 1.05, 0, 1),
-        counts=np.resize([1, 5, 8], values.shape[2]), unjudged=np.linspace(0.1, 0.3, len(arms)), **names,
+        asked=tuple(AskedQuery(f"query number {n}", None, count) for n, count in enumerate(counts)),
+        unjudged=np.linspace(0.1, 0.3, len(arms)), **names,
     )  # fmt: skip
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm["members"])
@@ -171,8 +174,9 @@ def test_the_front_is_what_nothing_is_cheaper_and_better_than(points: list[tuple
 
 def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(tmp_path: Path) -> None:
     queries = tuple(f"privateword {n}" for n in range(KEYS))
-    comparison = compared(queries=queries)
-    comparison = replace(comparison, frame=replace(comparison.frame, keys=queries))
+    comparison = compared()
+    asked = tuple(AskedQuery(query, None, 1) for query in queries)
+    comparison = replace(comparison, frame=replace(comparison.frame, keys=queries, asked=asked))
     assert "privateword" in html(tmp_path / "a", comparison)
     closed = html(tmp_path / "b", comparison, texts=False)
     assert "privateword" not in closed

@@ -24,6 +24,7 @@ from jobs.chain.stages.write import Write
 from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
 from jobs.measure.frame import Frame
+from jobs.measure.judged_rows import AskedQuery
 from jobs.measure.measures import MEASURES
 from jobs.pages.run import report
 from jobs.runs.folder import RunFolder, open_run
@@ -497,10 +498,10 @@ def frame_of(values: Any, **more: Any) -> Frame:
     ids = tuple(query_id(n) for n in range(keys))
     fields: dict[str, Any] = {
         "arms": ("run", "original")[:arms], "measures": MEASURES, "keys": ids, "query_ids": ids,
-        "queries": tuple(f"query number {n}" for n in range(keys)),
-        "counts": np.ones(keys, np.int64), "values": values, "condensed": values, "unjudged": np.full(arms, np.nan),
+        "asked": tuple(AskedQuery(f"query number {n}", None, 1) for n in range(keys)),
+        "values": values, "condensed": values, "unjudged": np.full(arms, np.nan),
         "failed": np.zeros(arms, np.int64), "judged": keys, "missing": 0, "not_committed": 0, "rejected": 0,
-        "clusters": np.arange(keys), "depth": 10, "key": "log_id", "unmatched": None,
+        "depth": 10, "key": "log_id", "unmatched": None,
     }  # fmt: skip
     return Frame(**fields | more)
 

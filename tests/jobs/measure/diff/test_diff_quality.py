@@ -14,6 +14,7 @@ from jobs.measure.diff import quality as quality_module
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.diff.quality import Paired, QueryChange, quality
 from jobs.measure.frame import Frame
+from jobs.measure.judged_rows import AskedQuery
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words
@@ -104,10 +105,11 @@ def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int
     """Values as `measure` finds them: key -> query and the value of every measure."""
     order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
     ids = tuple(keys[key][0] for key in order)
-    words = tuple({query_id(0): "one", query_id(1): "two"}.get(one or "") for one in ids)
+    words = {query_id(0): "one", query_id(1): "two"}
+    asked = tuple(AskedQuery(words.get(one or ""), None, counts.get(one, 1)) for one in ids)
     return frame_of(
-        [[keys[key][1] for key in order]], keys=tuple(order), query_ids=ids, queries=words, query_words=words, judged=9,
-        counts=np.array([counts.get(one, 1) for one in ids]), rejected=ids.count(None),
+        [[keys[key][1] for key in order]], keys=tuple(order), query_ids=ids, asked=asked, judged=9,
+        rejected=ids.count(None),
     )  # fmt: skip
 
 
