@@ -16,7 +16,7 @@ from jobs.config.settings import EvaluateSettings
 from jobs.job.measure_checks import check_baseline
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
-from jobs.measure.frame import JUDGED_LISTS, Frame, measure
+from jobs.measure.frame import JUDGED_LISTS, LISTS, Frame, measure
 from jobs.measure.judge import judged_relevance
 from jobs.measure.missing_documents import unknown_documents
 from jobs.measure.notes import PART, comparison_notes
@@ -90,7 +90,7 @@ class Difference(Corrected):
         return f"{self.verdict}, by less than {margin:g}" if clear else self.verdict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
     """All arms against one of them; without differences where nothing is measured."""
 
@@ -100,9 +100,8 @@ class Comparison:
     arms: Mapping[str, Mapping[str, Any]]
     """Arm -> its record in `run.json`: `family`, `members` of one that chooses by judgements, `reads_part_of` the answer to a
     joint request for these strategies, `same_as` an earlier arm, `also` further names in the grid or the subsets."""
-    differences: tuple[Difference, ...]  # by arm, then measure, in the frame's order
-    slices: tuple[Slice, ...]
-    notes: tuple[str, ...]
+    slices: Sequence[Slice] = ()
+    notes: Sequence[str] = ()
 
     def named(self, arm: str) -> str:
         return f"{arm} {PART}" if self.arms[arm].get("reads_part_of") else arm
@@ -167,14 +166,55 @@ class Comparison:
         return arm not in self.oracles and self.families.get(arm) != SAMPLES
 
     @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """Returns the differences to the baseline, by arm, then measure, in the frame's order; none without keys."""
+        by_measure = [self._tested(place) for place in range(len(self.frame.measures))] if self.frame.keys else []
+        return tuple(of_arm for of_measures in zip(*by_measure, strict=True) for of_arm in of_measures)
+
+    @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:
         return {(one.arm, one.measure): one for one in self.differences}
 
+    def _tested(self, index: int) -> list[Difference]:
+        frame, outside = self.frame, self.oracles | self.untested | {self.baseline}
+        base, keys = frame.arms.index(self.baseline), len(frame.keys)
+        values, condensed = frame.values[:, index], frame.condensed[:, index]
+        series = values - values[base]
+        test = frame.difference_test(range(len(frame.arms)), base, index)
+        known = bool((test.freedom > 0).all())
+        p_holm, q = adjusted(test.p, [self.families[arm] if known and arm not in outside else None for arm in frame.arms])
+        seen = detectable(test, p_holm, len(p_holm)) | detectable(test, q, len(q))
+        means, condensed_means, weighted = values.mean(axis=1), condensed.mean(axis=1), values @ frame.weights
+        wins, losses = (series > TIE).sum(axis=1), (series < -TIE).sum(axis=1)
+        columns: dict[str, Any] = {
+            "mean": means,
+            "weighted_mean": weighted,
+            "condensed_mean": condensed_means,
+            "difference": test.mean,
+            "low": test.low,
+            "high": test.high,
+            "weighted_difference": weighted - weighted[base],
+            "condensed_difference": condensed_means - condensed_means[base],
+            "p": test.p,
+            "p_equivalent": frame.equivalence_p(test, index, self.margin),
+            "wins": wins,
+            "ties": keys - wins - losses,
+            "losses": losses,
+        }
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [
+            Difference(
+                arm, frame.measures[index], **dict(zip(columns, row, strict=True)),
+                p_holm=p_holm.get(n), q=q.get(n), detectable=seen.get(n), baseline=self.baseline,
+            )
+            for n, (arm, row) in enumerate(zip(frame.arms, rows, strict=True))
+        ]  # fmt: skip
 
-def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) -> Comparison:
-    """Returns the comparison of an ablation's arms by their lists."""
+
+def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings, kind: str = LISTS) -> Comparison:
+    """Returns the comparison of an ablation's arms by their lists; `kind`: that of the frame."""
     frame = measure(run, judgements, settings.measures, stay={baseline_of(run, settings)})
-    return compare_frame(run, replace(frame, unknown=unknown_documents(run, judgements)), settings)
+    return compare_frame(run, replace(frame, kind=kind, unknown=unknown_documents(run, judgements)), settings)
 
 
 def comparisons(
@@ -190,8 +230,8 @@ def comparisons(
         compared.append(compare_frame(run, answer_frame(run, gold), settings))
     by_people = judgements is not None and judgements.judge is None
     if by_people and (graded := judged_relevance(run)) is not None:
-        judged = compare(run, graded, settings.model_copy(update={"measures": graded.measures(settings.measures)}))
-        compared.append(replace(judged, frame=replace(judged.frame, kind=JUDGED_LISTS)))
+        by_judge = settings.model_copy(update={"measures": graded.measures(settings.measures)})
+        compared.append(compare(run, graded, by_judge, JUDGED_LISTS))
     return compared + [compare_frame(run, frame, settings) for frame in judged_answer_frames(run)]
 
 
@@ -219,58 +259,7 @@ def compare_frame(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> C
     without = [name for name in every if name not in arms] if frame.answers else []
     notes = [f"no LLM answers for {and_more(without)}: not measured here"] if without else []
     notes += [f"compared with {baseline}, since {wanted} has no answers"] if baseline != wanted else []
-    comparison = Comparison(frame, baseline, margin_of(settings, frame.kind), arms, (), (), ())
-    slice_notes: Sequence[str] = ()
-    if frame.keys:
-        untested = comparison.oracles | comparison.untested
-        slices, slice_notes = slices_of(run, frame, settings.slices, baseline)
-        of_arms = differences(frame, baseline, comparison.margin, comparison.families, untested)
-        comparison = replace(comparison, differences=tuple(of_arms), slices=tuple(slices))
-    return replace(comparison, notes=(*notes, *comparison_notes(comparison), *slice_notes))
-
-
-def differences(
-    frame: Frame, baseline: str, margin: float, families: Mapping[str, str], untested: frozenset[str]
-) -> list[Difference]:
-    """Returns the differences to the baseline, by arm and measure.
-
-    `untested` arms are outside the families: oracles, and further names of an arm.
-    """
-    tested = [None if arm == baseline or arm in untested else families[arm] for arm in frame.arms]
-    by_measure = [_of_measure(frame, place, baseline, margin, tested) for place in range(len(frame.measures))]
-    return [of_arm for of_measures in zip(*by_measure, strict=True) for of_arm in of_measures]
-
-
-def _of_measure(frame: Frame, index: int, baseline: str, margin: float, tested: Sequence[str | None]) -> list[Difference]:
-    base, keys = frame.arms.index(baseline), len(frame.keys)
-    values, condensed = frame.values[:, index], frame.condensed[:, index]
-    series = values - values[base]
-    test = frame.difference_test(range(len(frame.arms)), base, index)
-    known = bool((test.freedom > 0).all())
-    p_holm, q = adjusted(test.p, tested if known else [None] * len(tested))
-    seen = detectable(test, p_holm, len(p_holm)) | detectable(test, q, len(q))
-    means, condensed_means, weighted = values.mean(axis=1), condensed.mean(axis=1), values @ frame.weights
-    wins, losses = (series > TIE).sum(axis=1), (series < -TIE).sum(axis=1)
-    columns: dict[str, Any] = {
-        "mean": means,
-        "weighted_mean": weighted,
-        "condensed_mean": condensed_means,
-        "difference": test.mean,
-        "low": test.low,
-        "high": test.high,
-        "weighted_difference": weighted - weighted[base],
-        "condensed_difference": condensed_means - condensed_means[base],
-        "p": test.p,
-        "p_equivalent": frame.equivalence_p(test, index, margin),
-        "wins": wins,
-        "ties": keys - wins - losses,
-        "losses": losses,
-    }
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [
-        Difference(
-            arm, frame.measures[index], **dict(zip(columns, row, strict=True)),
-            p_holm=p_holm.get(n), q=q.get(n), detectable=seen.get(n), baseline=baseline,
-        )
-        for n, (arm, row) in enumerate(zip(frame.arms, rows, strict=True))
-    ]  # fmt: skip
+    slices, slice_notes = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
+    comparison = Comparison(frame, baseline, margin_of(settings, frame.kind), arms, slices)
+    comparison.notes = [*notes, *comparison_notes(comparison), *slice_notes]
+    return comparison

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.counts import QUANTITIES
-from jobs.measure.comparison import Comparison, differences
+from jobs.measure.comparison import Comparison
 from jobs.measure.costs import ArmCost
 from jobs.measure.judged_rows import AskedQuery
 from jobs.measure.strategies import Funnel, Worth
@@ -67,10 +67,7 @@ def comparison_of(arms: Sequence[Row], values: Floats, baseline: str = "original
         asked=tuple(AskedQuery(f"query number {n}", None, count) for n, count in enumerate(counts)),
         unjudged=np.linspace(0.1, 0.3, len(arms)), **names,
     )  # fmt: skip
-    families = {arm["name"]: arm["family"] for arm in arms}
-    oracles = frozenset(arm["name"] for arm in arms if arm["members"])
-    found = tuple(differences(frame, baseline, 0.01, families, oracles))
-    return Comparison(frame, baseline, 0.01, {arm["name"]: arm for arm in arms}, found, slices=(), notes=())
+    return Comparison(frame, baseline, 0.01, {arm["name"]: arm for arm in arms})
 
 
 def compared(arms: list[Row] = ARMS, **names: Any) -> Comparison:
