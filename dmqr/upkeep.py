@@ -251,7 +251,7 @@ def export(
         dmqr export runs/quickstart --to runs/published --promote --set publish.error_rate=0.05
     """
     from jobs.config.load import changed_config
-    from jobs.export.checks import DoneExport, checks, not_promoted
+    from jobs.export.checks import checks, not_promoted
     from jobs.export.versions import current, export_version, open_target
     from jobs.export.versions import promote as make_current
     from jobs.log.judgements import is_here
@@ -289,9 +289,9 @@ def export(
             if failed := [one for one in checked if not one.passed]:
                 raise not_promoted(version, failed)
             now = {"version": version.run_id, "before": make_current(storage, version)}
-    url = storage.url(version.run_id)
-    done = DoneExport(version, url, existed, checked, now.get("version"), now.get("before"))
-    return Result(done.values(), export_page(done), url, notes=face.notes)
+    done = {"place": storage.url(version.run_id), "existed": existed, "checks": [one._asdict() for one in checked]}
+    values = vars(version) | done | {"current": now.get("version"), "before": now.get("before")}
+    return Result(values, export_page(values), values["place"], notes=face.notes)
 
 
 def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str | None = None, **settings: Any) -> Result:

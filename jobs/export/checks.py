@@ -1,7 +1,6 @@
 """Checks of a version before it is made current: error rate, coverage of the traffic, quality."""
 
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.config.settings import PublishSettings
@@ -10,7 +9,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.frame import measure
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import figure, known, percent
+from jobs.terminal.formats import figure, percent
 
 
 class Check(NamedTuple):
@@ -20,20 +19,6 @@ class Check(NamedTuple):
     passed: bool  # whether the bound holds; also where none is set, or nothing can be measured
     figure: float | None  # the measured value; None: nothing was measured
     text: str  # value and bound in words
-
-
-class DoneExport(NamedTuple):
-    """A complete version."""
-
-    version: Version
-    place: str  # its folder
-    existed: bool  # whether it was there before
-    checks: list[Check]  # of its promotion; none without one
-    current: str | None  # the version that a search uses now; None: there is none
-    before: str | None  # the one before that
-
-    def values(self) -> dict[str, Any]:
-        return asdict(self.version) | {name: value for name, value in known(self).items() if name != "version"}
 
 
 def checks(run: RunFolder, version: Version, settings: PublishSettings, judgements: Judgements | None) -> list[Check]:

@@ -1,13 +1,12 @@
 """The output of `runs`, `export` and `store`: the list of runs, how far one is, a version, what goes from a store."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cluster.outages import Outage
-from jobs.export.checks import DoneExport
 from jobs.measure.measures import MEASURES
 from jobs.measure.run_list import ListedRun, leading, measured, measured_answers
 from jobs.pages.render import Head, Section, Table, render
@@ -104,18 +103,18 @@ def _ago(status: Status, moment: float) -> str:
     return clock(max(0.0, status.now - moment))
 
 
-def export_page(done: DoneExport) -> RenderableType:
-    """Returns a version, its checks, and which version is current."""
-    version, counts = done.version, done.version.counts
+def export_page(export: Mapping[str, Any]) -> RenderableType:
+    """Returns a version, its checks, and which version is current, of the values of an export."""
+    counts = export["counts"]
     served = counts["served_traffic"] / counts["traffic"] if counts["traffic"] else 0.0
     rows = {
-        "version": f"{version.run_id}{', was there already' * done.existed}",
+        "version": f"{export['run_id']}{', was there already' * export['existed']}",
         "rows": f"{counts['rows']:,}, {percent(served)} of their traffic with rewrites or documents",
         "rewrites": f"{counts['rewrites']:,}",
         "hits": f"{counts['hits']:,}",
-        "file": f"{version.file}, {size(version.size)}",
-        **{one.name: one.text for one in done.checks},
-        "current": (done.current or "none") + (f", before it {done.before}" if done.before else ""),
+        "file": f"{export['file']}, {size(export['size'])}",
+        **{check["name"]: check["text"] for check in export["checks"]},
+        "current": (export["current"] or "none") + (f", before it {export['before']}" if export["before"] else ""),
     }
     return facts((name, plain(text)) for name, text in rows.items())
 
