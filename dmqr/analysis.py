@@ -104,7 +104,7 @@ def evaluate(
     Example:
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
     """
-    from jobs.measure.answers import judges_answers
+    from jobs.measure.answers import judged_kinds
     from jobs.measure.exports import check_table, write_answers
     from jobs.runs.folder import is_run, open_run
 
@@ -124,7 +124,7 @@ def evaluate(
     if arm is not None and rows is None:
         raise ConfigError("argument", f"arm {arm}: selects the answers that `rows` writes; give rows, or leave arm out")
     written = [write_answers(rows, folder, arm, truth.gold)] if rows else []
-    if not written and known == (None, None) and not judges_answers(folder):
+    if not written and known == (None, None) and not judged_kinds(folder):
         raise ConfigError("argument", f"{folder.storage.root}: has no judgements of its own; name a file with qrels")
     settings = truth.settings(measures, baseline)
     measured = truth.compared(settings) if folder.is_ablation else truth.measured(measures)

@@ -38,34 +38,27 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
-class AnswerScore(NamedTuple):
-    """Agreement of an answer with a gold answer, from 0 to 1: by the words of both, and as a whole."""
-
-    f1: float
-    exact: float
-
-
 def normalised_answer(text: str) -> str:
     """Returns a text as answers are compared: lower case, no punctuation, no articles, single spaces."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def overlap(answer: str, gold: str) -> AnswerScore:
-    """Returns exact match and F1 of an answer against one gold answer."""
+def overlap(answer: str, gold: str) -> tuple[float, float]:
+    """Returns F1 (agreement by the words of both) and exact match of an answer against one gold answer, from 0 to 1."""
     given, wanted = normalised_answer(answer), normalised_answer(gold)
     if given == wanted:
-        return AnswerScore(1.0, 1.0)
+        return 1.0, 1.0
     if given in CLOSED or wanted in CLOSED:
-        return AnswerScore(0.0, 0.0)
+        return 0.0, 0.0
     of_answer, of_gold = given.split(), wanted.split()
     common = (Counter(of_answer) & Counter(of_gold)).total()
-    return AnswerScore(2 * common / (len(of_answer) + len(of_gold)), 0.0)
+    return 2 * common / (len(of_answer) + len(of_gold)), 0.0
 
 
-def best_overlap(answer: str, golds: Iterable[str]) -> AnswerScore:
+def best_overlap(answer: str, golds: Iterable[str]) -> tuple[float, float]:
     """Returns the greatest F1 and the greatest exact match over several gold answers, any of which counts; 0 without one."""
-    overlaps = [overlap(answer, gold) for gold in golds]
-    return AnswerScore(max((one.f1 for one in overlaps), default=0.0), max((one.exact for one in overlaps), default=0.0))
+    f1, exact = zip((0.0, 0.0), *(overlap(answer, gold) for gold in golds), strict=True)
+    return max(f1), max(exact)
 
 
 class GoldAnswers(NamedTuple):
@@ -91,18 +84,13 @@ def answering(run: RunFolder) -> list[str]:
     """Returns the arms that have an LLM answer, in their order; of a run the one arm `run`, or none."""
     if not run.is_ablation:
         return [RUN] if run.config.answer is not None else []
-    arms = {arm["name"]: arm for arm in run.arms}
-    answers = {name: bool(arm.get("answers")) for name, arm in arms.items()}
-    return [name for name, arm in arms.items() if all(answers.get(member) for member in arm.get("members") or (name,))]
+    answers = {arm["name"] for arm in run.arms if arm.get("answers")}
+    return [arm["name"] for arm in run.arms if answers.issuperset(arm.get("members") or [arm["name"]])]
 
 
 def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
     """Returns F1 and exact match of the committed answers of a run or an ablation, at least one arm of which answers."""
-
-    @cache  # arms often share an answer
-    def score(key: str, text: str) -> AnswerScore:
-        return best_overlap(without_citations(text), gold.answers[key])
-
+    score = cache(lambda key, text: best_overlap(without_citations(text), gold.answers[key]))  # arms often share an answer
     return _frame(run, ANSWERS, ANSWER_MEASURES, gold.judged, lambda key, _, text: score(key, text))
 
 
@@ -112,10 +100,10 @@ def answer_frames(run: RunFolder, gold: GoldAnswers | None) -> list[Frame]:
     return by_gold + judged_answer_frames(run)
 
 
-def judges_answers(run: RunFolder) -> bool:
-    """Returns True if the answers of a run, or of an arm, are judged."""
+def judged_kinds(run: RunFolder) -> Sequence[str]:
+    """Returns the kinds in which the answers of a run, or of an arm, are judged."""
     judge = run.config.judge
-    return judge is not None and bool(judge.answer_kinds and answering(run))
+    return judge.answer_kinds if judge is not None and answering(run) else ()
 
 
 def judged_answer_frames(run: RunFolder) -> list[Frame]:
@@ -124,8 +112,7 @@ def judged_answer_frames(run: RunFolder) -> list[Frame]:
     Accuracy counts an answer that is called right as 1. Of criteria, each is a measure, and their mean the first one. Counted
     are all committed queries but those whose answer, of some arm, the judge could not grade.
     """
-    judge = run.config.judge
-    return [_judged_frame(run, kind) for kind in judge.answer_kinds] if judge is not None and judges_answers(run) else []
+    return [_judged_frame(run, kind) for kind in judged_kinds(run)]
 
 
 def _judged_frame(run: RunFolder, kind: str) -> Frame:

@@ -283,7 +283,7 @@ def _lines(
     for row, pairs in zip(rows, shown, strict=True):
         query_id = row["query_id"]
         gold = golds.get(query_id, [])
-        measured = best_overlap(without_citations(row["text"]), gold) if gold else None
+        f1, exact = best_overlap(without_citations(row["text"]), gold) if gold else (None, None)
         yield {
             "query_id": query_id, "arm": arm, "query": row["query"], "answer": row["text"], "cut": row["cut"],
             "model": row["model"], "cited": row["cited"],
@@ -292,7 +292,7 @@ def _lines(
                 | {"text": own[pair] if pair in own else texts[pair[1]]}
                 for document, pair in zip(row["documents"], pairs, strict=True)
             ],
-            "gold_answers": gold, "f1": measured and measured.f1, "em": measured and measured.exact,
+            "gold_answers": gold, "f1": f1, "em": exact,
             "rewrites": [{name: of[name] for name in ("strategy", "text")} for of in rewrites.get(query_id, ())],
             "judgements": judged.get(query_id, []),
             "cut_documents": row["cut_documents"],

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.config.config import Config
 from jobs.config.settings import EvaluateSettings
@@ -19,6 +18,7 @@ from jobs.job.measure_checks import deeper
 from jobs.measure.judged_rows import CountedKeys
 from jobs.measure.significance import Floats, Numbers
 from jobs.terminal.formats import and_more
+from retrievers.ranking import encode
 
 MEASURES: tuple[str, ...] = tuple(EvaluateSettings().measures)  # by default
 DEPTH = 10  # the deepest cutoff of one of them
@@ -105,7 +105,8 @@ class MeasuredCells:
 
         `rows` has `query_id`, `arm` and `doc_id`, by query, arm and rank; `judged`: key -> doc_id -> grade.
         """
-        (queries, query), (arms, arm), (docs, doc) = (_encoded(rows.column(name)) for name in ("query_id", "arm", "doc_id"))
+        encoded = (encode(rows.column(name).combine_chunks()) for name in ("query_id", "arm", "doc_id"))
+        (query, queries), (arm, arms), (doc, docs) = ((codes, names.to_pylist()) for codes, names in encoded)
         begins = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(arm, prepend=-1)).tolist()
         lists: dict[tuple[str, tuple[str, ...]], tuple[int, GradedList]] = {}  # key and list -> its place among them
 
@@ -144,11 +145,6 @@ class MeasuredCells:
             best, arm_number = members[self.values[members, by].argmax(axis=0)], self.arms[arm["name"]]
             self.values[arm_number], self.condensed[arm_number] = self.values[best, :, keys].T, self.condensed[best, :, keys].T
             self.shown[arm_number], self.unjudged[arm_number] = self.shown[best, keys], self.unjudged[best, keys]
-
-
-def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
-    encoded = pc.dictionary_encode(column.combine_chunks())
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
 def reached(

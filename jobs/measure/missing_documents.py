@@ -28,7 +28,7 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     if any(not one.indexed(name) for name, one in run.config.retrieve.retrievers.items()):
         judged = [doc_id for doc_id in judged if not is_page(doc_id)]  # nobody knows all pages of the web
     asked = judged[:: max(1, -(-len(judged) // MOST))]
-    left, looked, seen = asked, dict[str, None](), set[tuple[str, str]]()
+    left, seen = asked, dict[tuple[str, str], None]()
     retrievers, indexes = run.config.retrieve.retrievers, run.record.get("indexes") or {}
     of_indexes = all_indexed(retrievers).keys()
     if not of_indexes or not of_indexes <= indexed_identities(indexes).keys():
@@ -37,8 +37,7 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
         for index in searched_indexes(retrievers, indexes):
             if (index.member, index.location) in seen or not left:
                 continue
-            seen.add((index.member, index.location))
-            looked[index.location] = None
+            seen[index.member, index.location] = None
             documents = open_documents(index.name, index.settings.at(index.identity), cached_only=True)
             if index.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None
@@ -50,6 +49,7 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
         return None
     drawn = "" if len(asked) == len(judged) else f" drawn from {len(judged):,}"
     every = "none of the judged documents can be found" if len(left) == len(asked) else "they cannot be found"
+    looked = dict.fromkeys(location for _, location in seen)
     note = (
         f"warning: {len(left):,} of {len(asked):,} judged documents{drawn} are not in the index ({', '.join(looked)}), such as "
         f"{left[0][:80]!r}: {every}, and count as missed; compare the ids of judgements and corpus"

@@ -21,7 +21,7 @@ from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest
 from jobs.log.judgements import Judgements
 from jobs.measure import measures as module
 from jobs.measure import missing_documents
-from jobs.measure.answers import CLOSED, AnswerScore, best_overlap, overlap
+from jobs.measure.answers import CLOSED, best_overlap, overlap
 from jobs.measure.evaluate import evaluate
 from jobs.measure.measures import MEASURES, ListMeasures, measured_lists
 from jobs.runs.folder import open_run
@@ -131,8 +131,8 @@ def by_hand(text: str) -> list[str]:
 
 def test_any_of_several_gold_answers_counts() -> None:
     assert best_overlap("the blue moon", ["sun", "moon", "blue moon rising"]) == pytest.approx((0.8, 0.0))
-    assert best_overlap("moon", ["sun", "The Moon"]) == AnswerScore(1.0, 1.0)
-    assert best_overlap("moon", []) == AnswerScore(0.0, 0.0)
+    assert best_overlap("moon", ["sun", "The Moon"]) == (1.0, 1.0)
+    assert best_overlap("moon", []) == (0.0, 0.0)
 
 
 @given(TEXTS, TEXTS)
