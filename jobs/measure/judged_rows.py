@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.storage.sql import text_literal
-from jobs.chain.cuts import Cuts, cuts_of
+from jobs.chain.cuts import cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import committed_queries, create_view, create_views
@@ -161,10 +161,9 @@ def own_cuts(run: RunFolder) -> dict[str, tuple[int | None, float | None]]:
     return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
 
 
-def above_cuts(run: RunFolder, cuts: Cuts | None = None) -> str:
+def above_cuts(run: RunFolder) -> str:
     """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion."""
-    if cuts is None:
-        cuts = cuts_of(run.config, own_cuts(run))
+    cuts = cuts_of(run.config, own_cuts(run))
     conditions = [f"rank <= {run.config.fuse.depth}"]
     for name, (depth, floor) in cuts.strategies.items():
         other = f"strategy != {text_literal(name)}"

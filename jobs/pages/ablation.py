@@ -59,17 +59,10 @@ class ComparedArms:
     gates: Mapping[str, GateSaving]
 
     @property
-    def comparison(self) -> Comparison | None:
-        return self.comparisons.lists
-
-    @property
     def known(self) -> Comparison | None:
         """Returns the comparison by the lists, if at least one query counts."""
-        return self.comparison if self.comparison is not None and self.comparison.frame.keys else None
-
-    @property
-    def usd(self) -> float | None:
-        return None if self.prices is None else self.folder.bill(self.prices).usd
+        lists = self.comparisons.lists
+        return lists if lists is not None and lists.frame.keys else None
 
     @property
     def leading(self) -> str:
@@ -116,7 +109,7 @@ def closing_page(ablation: ComparedArms) -> RenderableType:
     """Returns the page of an ablation for a terminal: the work that arms shared, what it cost, and how they compare."""
     table = facts(_rows(ablation), ablation.folder.record["run_id"])
     parts: list[RenderableType] = [table, Text("")]
-    if ablation.comparison is None:
+    if ablation.comparisons.lists is None:
         parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
     if ablation.comparisons.every:
         parts.append(ablation.comparisons.page())
@@ -151,6 +144,7 @@ def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
 
 def closing_values(ablation: ComparedArms) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
+    lists = ablation.comparisons.lists
     values = {
         "run_id": ablation.folder.record["run_id"],
         "folder": ablation.folder.storage.root,
@@ -160,7 +154,7 @@ def closing_values(ablation: ComparedArms) -> dict[str, Any]:
         "costs": ablation.costs,
         "gates": ablation.gates,
         "worth": ablation.worth,
-        "comparison": None if ablation.comparison is None else comparison_values(ablation.comparison),
+        "comparison": lists and comparison_values(lists),
     }
     values |= {"answers": None, "judged_answers": {}, "judged_results": None} | ablation.comparisons.values_beside()
     return cast(dict[str, Any], known(values))
@@ -206,8 +200,8 @@ def _sections(ablation: ComparedArms, texts: bool) -> Iterator[Section | None]:
 def _verdict(ablation: ComparedArms) -> Section:
     arms, run, lists = ablation.folder.arms, ablation.folder, ablation.known
     tiles = [Tile("arms", count(len(arms)), f"over {count(run.counts['queries'])} queries")]
-    if ablation.usd is not None:
-        tiles.append(Tile("cost of all arms together", money(ablation.usd)))
+    if ablation.prices is not None:
+        tiles.append(Tile("cost of all arms together", money(run.bill(ablation.prices).usd)))
     text = "Nothing is measured." if lists is None else f"There is no arm to compare with {lists.baseline}."
     if lists is not None and (best := lists.leader) is not None:
         leader, base, first = lists.by_arm[best, lists.first], lists.baseline, lists.first
@@ -225,13 +219,13 @@ def _verdict(ablation: ComparedArms) -> Section:
 
 
 def _notices(ablation: ComparedArms) -> list[str]:
-    run, compared = ablation.folder, ablation.comparison
+    run, lists = ablation.folder, ablation.comparisons.lists
     notices = []
     if not run.finished:
         notices.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
     notices += [sentence(change) for change in noted_changes(run.starts)]
     if ablation.known is None:
-        why = compared.notes if compared else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
+        why = lists.notes if lists else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
         return [*notices, sentence("; ".join(why).removeprefix("warning: "))]
     frame = ablation.known.frame
     if frame.judge is not None:
@@ -270,7 +264,6 @@ def _left_out(comparison: Comparison) -> Section | None:
 
 
 def _strategies(ablation: ComparedArms) -> Section:
-    """Returns the gains of each strategy: its share of the results, and with judgements its relevant documents by stage."""
     steps = ("after fusion", "after the reranker", f"in the first {TOP}")
     labels = ["relevant documents found", "found by it alone", *(f"of these {step}" for step in steps)]
     columns = [Head("strategy"), *(Head(label, count) for label in labels)]
@@ -345,7 +338,6 @@ def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str
 
 
 def _queries(comparison: Comparison, texts: bool) -> Section | None:
-    """Returns the number of queries that carry the best arm's mean and how many pay for it, and which those are."""
     frame, best = comparison.frame, comparison.leader
     if best is None:
         return None

@@ -191,7 +191,6 @@ def _quality(measured: MeasuredRun) -> Section:
 
 
 def _strategies(run: RunFolder, added: Sums) -> Section | None:
-    """Returns the fate of each strategy's rewrites, and their gains in the results."""
     if not added:
         return None
     readers, known, failed = readers_by_strategy(run.counts), comparable(run), Counter[str]()

@@ -206,7 +206,6 @@ def ends(column: str, most: int) -> str:
 
 
 def _tell_documents(run: RunFolder, by_query_id: Mapping[str, Sample], texts: bool, measured: MeasuredRun) -> None:
-    """Fills texts and grades of the documents, and the values of judged queries."""
     wanted = sorted({hit.doc_id for sample in by_query_id.values() for hit in (*sample.hits, *sample.alone)})
     documents, without = texts_of(run, wanted, addresses=True) if texts else ({}, None)
     least = 1 if measured.judgements is None else measured.judgements.least

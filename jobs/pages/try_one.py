@@ -110,7 +110,6 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
 
 
 def _lists(trial: Trial) -> RenderableType:
-    """Returns the hits of each text by each retriever: their number, and the first ones."""
     names = text_names((run["strategy"], run["position"]) for run in trial.row["lists"])
     rows = []
     for text, runs in groupby(trial.row["lists"], itemgetter("strategy", "position")):
@@ -121,7 +120,6 @@ def _lists(trial: Trial) -> RenderableType:
 
 
 def _results(trial: Trial) -> RenderableType:
-    """Returns the first results, each with its rank in the lists that have it."""
     names = text_names((one["strategy"], one["position"]) for one in trial.row["lists"])
     known_original = TOGETHER not in {strategy for strategy, _ in names}
     fused = trial.fused_ranks

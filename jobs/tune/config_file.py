@@ -1,7 +1,5 @@
 """The config that a tuning writes: the run's own, without defaults, with what was chosen, and a header with the figures."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from pathlib import Path

@@ -4,8 +4,6 @@ Read are the lists that were retrieved (runs/), the weights of their rewrites an
 texts are computed again, since a run stores none. A run of an ablation is read as its arm `full`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,13 +16,13 @@ import pyarrow.compute as pc
 from cluster.errors import ConfigError, RetrieverError
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import FULL
-from jobs.chain.cuts import Cuts, cuts_of
+from jobs.chain.cuts import cut_from
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.stages.fuse import text_similarity
 from jobs.job.rewrite import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys
+from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys, own_cuts
 from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.measure.significance import Floats, Numbers
 from jobs.runs.folder import RunFolder
@@ -62,6 +60,8 @@ class GatheredQueries:
     """Of the queries in order, `BLOCK` each."""
     own_weights: Mapping[str, float]
     """Strategy -> the weight that its file gives it; the original 1."""
+    whole_below: int
+    """Results of a query that are fewer were not cut off."""
     no_cosine: str | None
     """Reason why there are no cosines; None: there are, or the config does not ask for them."""
     notes: tuple[str, ...]
@@ -133,16 +133,16 @@ def gather(
             drawn = np.random.default_rng(seed).choice(len(query_ids), MOST_QUERIES, replace=False)
             notes.append(f"{MOST_QUERIES:,} of {len(query_ids):,} judged queries were drawn (--seed)")
             query_ids = [query_ids[place] for place in sorted(drawn.tolist())]
-        rewriting = read_rewriting(run.config)
+        pool = read_rewriting(run.config).pool
         rows = {"query_id": pa.array(query_ids, pa.string()), "row": np.arange(len(query_ids))}
         connection.register("wanted", pa.table(rows))
         asked, rewrites = asked_queries(connection, run), searched_rewrites(connection, run, query_ids, FULL)
-        as_one = searched_as_one(rewriting.pool)
+        as_one = searched_as_one(pool)
         texts = [
             query_texts(row % BLOCK, str(asked[query_id].query), rewrites.get(query_id, ()), as_one)
             for row, query_id in enumerate(query_ids)
         ]
-        _copy_hits(connection, run, cuts_of(run.config, rewriting.cuts))
+        _copy_hits(connection, run)
         blocks = [
             _block(connection, run, first, texts[first : first + BLOCK], vectors) for first in range(0, len(query_ids), BLOCK)
         ]
@@ -153,7 +153,8 @@ def gather(
             query_clusters([asked[query_id].words for query_id in query_ids]),
             tuple(tuple(keys_of[query_id]) for query_id in query_ids),
             tuple(blocks),
-            {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in rewriting.pool},
+            {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool},
+            min(run.config.results, cut_from(run.config, own_cuts(run))),
             no_cosine,
             tuple(notes),
         )
@@ -171,7 +172,7 @@ def _left_out(counted: CountedKeys) -> list[str]:
     return notes
 
 
-def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
+def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> None:
     """Copies the fused hits of the wanted queries, each with the reranker's score, into a table that DuckDB spills to disk.
 
     Lists of refined queries are left out: `fuse` weighs the lists before further rounds.
@@ -190,7 +191,7 @@ def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts
     connection.execute(
         "CREATE TEMP TABLE judged_hits AS SELECT row, strategy, position, retriever, doc_id, rank, score, reranked"
         " FROM runs JOIN wanted USING (query_id) LEFT JOIN scored USING (query_id, doc_id)"
-        f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run, cuts)}"
+        f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run)}"
     )
 
 

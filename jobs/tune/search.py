@@ -7,8 +7,6 @@ the first in a convex combination, which needs few examples (Bruch, Gai and Ingb
 Retrieval, 2023, arXiv 2210.11934).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,10 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import ConfigError
-from jobs.chain.cuts import cut_from
 from jobs.config.config import Config
 from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
-from jobs.job.rewrite import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.measures import ListMeasures
 from jobs.measure.significance import TIE, Floats, Numbers, paired_test
@@ -58,14 +54,13 @@ class Objective:
         """Prepares the first measure of the config's `evaluate.measures`.
 
         Raises:
-            ConfigError: it cannot be computed, or the run's prompts cannot be read.
+            ConfigError: it cannot be computed.
         """
         (self.name,) = check_measures(config.evaluate.measures[:1])
         check_grades([self.name], judgements)
         self.gathered = gathered
         self._config = config
         self._cutoff = deepest_rank([self.name])
-        self._least = min(config.results, cut_from(config, read_rewriting(config).cuts))
         self._places = np.repeat(np.arange(len(gathered.keys)), [len(keys) for keys in gathered.keys])
         self._measures = ListMeasures([self.name], [judgements.grades[key] for keys in gathered.keys for key in keys])
         self._known: dict[str, Floats] = {}  # by settings, as JSON
@@ -96,7 +91,7 @@ class Objective:
 
     def _check_reached(self, lengths: np.ndarray) -> None:
         """Refuses lists that were cut above the depth of the measure: weights would be tuned to the cut."""
-        cut = lengths[(lengths >= self._least) & (lengths < self._cutoff)]
+        cut = lengths[(lengths >= self.gathered.whole_below) & (lengths < self._cutoff)]
         if len(cut):
             what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
             raise ConfigError("config-value", f"{what}; {deeper(self._config, [self.name], cut.min(), is_run=True)}")

@@ -5,8 +5,6 @@ out, so every figure is of queries that had no part in the choice. What is writt
 within one standard error of it; it is then learnt from all queries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

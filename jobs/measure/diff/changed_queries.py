@@ -169,7 +169,6 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
 
 
 def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) -> list[MovedQuery]:
-    """Returns the portion's queries that moved and were asked most often."""
     connection.execute(
         "CREATE OR REPLACE TABLE listed AS FROM moved WHERE moved OR rewritten"
         " ORDER BY log_count DESC, overlap, query_id LIMIT $n",

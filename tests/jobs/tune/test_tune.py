@@ -186,6 +186,7 @@ def test_cuts_of_a_strategy_hold(tmp_path: Path) -> None:
     rewrite = {"engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": [{"general": {"depth": 2, "name": "short"}}]}
     query = Query("tea", {"short": "green tea"}, hits={("original", "bm25"): ["a"], ("short", "bm25"): ["b", "c", "d"]})
     run = RunMaker(tmp_path)([query], ("short",), rewrite=rewrite)
+    run.record["identity"] = {"rewrite": {"rewriter": {"strategies": [{"name": "short", "depth": 2}]}}}
     gathered = gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), None, "none", 0)
     (block,) = gathered.blocks
     assert block.hits.doc_ids.to_pylist() == ["a", "b", "c"]
