@@ -208,7 +208,6 @@ class FuseSettings(Settings):
 class RerankSettings(RerankerSettings, ServerSettings):
     """Final order of the candidates, against the original query."""
 
-    house: ClassVar[bool] = True
     kind: Literal["cross_encoder", "bi_encoder", "server", "none"] = "cross_encoder"
     """Scorer of query and document; server: a cross-encoder at `base_url`; none: the fused order is final."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL] = "BAAI/bge-reranker-v2-m3"

@@ -295,15 +295,14 @@ class Config(Settings):
     @property
     def reranking_encoder(self) -> AnyEncoderSettings | None:
         """Returns the encoder of a bi_encoder reranker: its own, else that of the first dense retriever."""
-        if self.rerank.encoder is not None:
-            return self.rerank.encoder
         dense = self.dense_retriever
-        return None if dense is None else self.retrieve.retrievers[dense].encoder
+        own: AnyEncoderSettings | None = getattr(self.rerank, "encoder", None)
+        return own or (None if dense is None else self.retrieve.retrievers[dense].encoder)
 
     @property
     def reranking(self) -> RerankerSettings:
         """Returns `rerank` with the encoder of a bi_encoder filled in."""
-        if not self.rerank.house:
+        if not isinstance(self.rerank, RerankSettings):
             return self.rerank
         encoder = self.reranking_encoder if self.rerank.kind == "bi_encoder" else None
         return self.rerank.model_copy(update={"encoder": encoder})

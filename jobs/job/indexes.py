@@ -78,7 +78,7 @@ def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
     """Returns warnings on how vectors are made, those of a `reranker` among them, a line each."""
     encoders = {f"retrieve.retrievers.{name}": one.encoder for name, one in all_indexed(config.retrieve.retrievers).items()}
     if reranker and config.rerank.kind == "bi_encoder":
-        encoders["rerank"] = config.rerank.encoder
+        encoders["rerank"] = getattr(config.rerank, "encoder", None)
     return [f"{where}: {note}" for where, encoder in encoders.items() if encoder for note in encoder_notes(encoder)]
 
 

@@ -177,8 +177,8 @@ def with_precisions(config: Config, requested: Mapping[str, PoolRequest]) -> Con
     rerank = config.rerank
     if rerank.kind == "cross_encoder":
         rerank = _resolved(rerank, devices["rerank"])
-    elif rerank.encoder is not None and "rerank" in devices:
-        rerank = rerank.model_copy(update={"encoder": _resolved(rerank.encoder, devices["rerank"])})
+    elif (encoder := getattr(rerank, "encoder", None)) is not None and "rerank" in devices:
+        rerank = rerank.model_copy(update={"encoder": _resolved(encoder, devices["rerank"])})
     retrieve = config.retrieve.model_copy(update={"retrievers": retrievers})
     return config.model_copy(update={"retrieve": retrieve, "rerank": rerank})
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from cluster.errors import RetrieverError
 from cluster.named_content import deciding_fields
-from cluster.plugins import identity_of
+from cluster.plugins import identity_of, is_plugin
 from cluster.settings import Kinds, Settings
 from retrievers.models import model_identity
-
-if TYPE_CHECKING:
-    from retrievers.settings import AnyEncoderSettings
-
 
 _OF_ORDER = {"kind", "keep", "store", "combine"}  # what decides no score
 
@@ -26,25 +22,12 @@ class RerankerSettings(Settings):
     A class of yours derives it and has `score(queries, passages)`, or `open` where a model is loaded first.
     """
 
-    house: ClassVar[bool] = False
-    """True if it is this project's own."""
     kind: str
     """The kind of reranker; of a plug-in an entry point, or `module:Class`."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
     combine: Literal["replace", "blend"] = "blend"
     """replace: the reranker's order; blend: 1/(20 + rank) of both orders."""
-    if TYPE_CHECKING:
-
-        @property
-        def encoder(self) -> AnyEncoderSettings | None:
-            """Returns the encoder of a bi_encoder."""
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Sets what a kind says nothing of: it has no encoder."""
-        if "encoder" not in cls.model_fields and not hasattr(cls, "encoder"):
-            cls.encoder = None  # type: ignore[method-assign, assignment]
 
     @property
     def loads(self) -> bool:
@@ -54,12 +37,12 @@ class RerankerSettings(Settings):
     @property
     def counted_as(self) -> str:
         """Returns the name of its pairs in costs: its kind, or the name of its class."""
-        return self.kind if self.house else type(self).__name__
+        return type(self).__name__ if is_plugin(type(self)) else self.kind
 
     @property
     def scored_by(self) -> str:
         """Returns the name of what scores: the model, or of a class without one its own."""
-        return str(self.encoder.model if self.encoder is not None else getattr(self, "model", type(self).__name__))
+        return str(getattr(getattr(self, "encoder", None) or self, "model", type(self).__name__))
 
     def known_by(self) -> dict[str, Any]:
         """Returns the identity of a plug-in's scores, as JSON values: its code, and the settings of its own."""
