@@ -42,8 +42,8 @@ class Hybrid:
         for name, part in self._parts.items():
             began = perf_counter()
             searched = part.search(texts, self._settings.own_depth or depth, alive)
-            if self._settings.qualifies:
-                ids = pc.binary_join_element_wise(pa.scalar(name), searched.doc_ids, _BETWEEN)
+            if member := self._settings.member(name):
+                ids = pc.binary_join_element_wise(pa.scalar(member), searched.doc_ids, _BETWEEN)
                 searched = searched._replace(doc_ids=ids)
             lists.append(searched)
             self._seconds[name] += perf_counter() - began

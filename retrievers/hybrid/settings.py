@@ -15,7 +15,6 @@ class PartsSettings(RetrieverSettings):
 
     opener: ClassVar[str] = "retrievers.hybrid.retriever"
     may_be_part: ClassVar[bool] = False
-    qualifies: ClassVar[bool] = False  # True if a document is called by its retriever's name and its id there
     of: Annotated[dict[str, IndexSettings], Field(min_length=1)]
     """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`."""
 

@@ -1,6 +1,6 @@
 """Settings of retrievers of `kind: union`."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,6 @@ _METHODS: dict[str, Literal["best", "rrf"]] = {"score": "best", "rrf": "rrf"}
 class UnionSettings(PartsSettings):
     """Several indexes searched as one; a document is called `law:doc1`, by its index and its id there."""
 
-    qualifies: ClassVar[bool] = True
     kind: Literal["union"]
     of: Annotated[dict[MemberName, IndexSettings], Field(min_length=1)]
     """A name of your choice -> settings of a retriever, whose index is built from `corpus.<name>`."""
