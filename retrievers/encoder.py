@@ -162,7 +162,6 @@ class Encoder:
         dtype = resolved_dtype(settings.dtype, device)
         self._opened = open_transformer(f"encoder {model}", model, "AutoModel", dtype, device, settings.trust_remote_code)
         self._network, self._tokenizer = self._opened.model, self._opened.tokenizer
-        self._network.config.use_cache = False  # of decoders: what they would need to write on
         if self.recipe.pooling != "last":
             check_pooling(settings, self.recipe, causal=behaves_causally(self._network, device))
         hidden = int(getattr(self._network.config, "hidden_size", 0) or _hidden_size(model, folder))
@@ -170,8 +169,6 @@ class Encoder:
         self._passes = open_passes(self._network, self._tokenizer, device, TEXT_TOKENS[device_kind(device)])
         self._lower = bool(read_json(folder / "sentence_bert_config.json").get("do_lower_case"))
         self._prefix = {"query": self.recipe.query_prefix, "passage": self.recipe.passage_prefix}
-        if self._tokenizer.pad_token is None:  # masked, so that any will do
-            self._tokenizer.pad_token = self._tokenizer.eos_token or self._tokenizer.unk_token
         self._end = self._missing_end(folder) if self.recipe.pooling == "last" else None
 
     def _missing_end(self, folder: Path) -> int | None:
@@ -187,8 +184,6 @@ class Encoder:
 
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once."""
-        if not texts:
-            return np.empty((0, self.dim), dtype=np.float32)
         unique, inverse = distinct(texts)
         prefixed = [self._prefix[each.kind] + each.text for each in unique]
         if self._lower:
@@ -196,8 +191,8 @@ class Encoder:
 
             prefixed = [Lowercase().normalize_str(text) for text in prefixed]
         chunks = (prefixed[start : start + CHUNK] for start in range(0, len(prefixed), CHUNK))
-        encoded: np.ndarray = np.concatenate([*map(self._vectors, made_ahead(self._encoded, chunks))])[inverse]
-        return encoded
+        none = np.empty((0, self.dim), dtype=np.float32)
+        return np.concatenate([none, *map(self._vectors, made_ahead(self._encoded, chunks))])[inverse]
 
     def _vectors(self, encoded: Encoded) -> np.ndarray:
         import torch
@@ -244,7 +239,5 @@ class RecentVectors:
         known = {text: self._recent[text] for text in unique if text in self._recent}
         known |= dict(zip(new, self._encoder.encode(new), strict=True))
         self._recent = known
-        if not unique:
-            return np.empty((0, self._encoder.dim), dtype=np.float32)
-        vectors: np.ndarray = np.stack([known[text] for text in unique])[inverse]
-        return vectors
+        vectors = np.array([known[text] for text in unique], dtype=np.float32)
+        return vectors.reshape(len(unique), self._encoder.dim)[inverse]

@@ -257,9 +257,12 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
         if network is None or "auto_map" in described or own != _TOKENIZERS[network.config.model_type]:
             own = "AutoTokenizer"  # whose import alone takes seconds
         tokenizer = getattr(transformers, own).from_pretrained(folder, trust_remote_code=trust_remote_code)
+        if tokenizer.pad_token is None:  # masked, so that any will do
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         network = network or getattr(transformers, kind).from_pretrained(
             folder, dtype=precision, trust_remote_code=trust_remote_code
         )
+        network.config.use_cache = False  # of decoders: what they would need to write on
         return SimpleNamespace(tokenizer=tokenizer, model=network)
 
     return _load(what, model, device, trust_remote_code, make)

@@ -13,9 +13,6 @@ from typing import Any
 
 from retrievers.models import module_weights, read_json, read_weights
 
-Attend = Callable[[Any, Any, Any], Any]
-"""Returns the states that attention makes of query, key and value, each of shape (..., tokens, heads, size)."""
-
 _TYPES = ("bert", "roberta", "xlm-roberta")
 
 
@@ -82,8 +79,11 @@ class Bert:
         counted = ids.ne(self._padding).long()
         return counted.cumsum(-1) * counted + self._padding
 
-    def states(self, ids: Any, types: Any, positions: Any, attend: Attend) -> Any:
-        """Returns the last layer's states, of shape (..., tokens, dim); ids, types (or None) and positions: (..., tokens)."""
+    def states(self, ids: Any, types: Any, positions: Any, attend: Callable[..., Any]) -> Any:
+        """Returns the last layer's states, of shape (..., tokens, dim); ids, types (or None) and positions: (..., tokens).
+
+        `attend` makes states of query, key and value, each of shape (..., tokens, heads, size).
+        """
         import torch
         from torch.nn.functional import embedding, gelu
 

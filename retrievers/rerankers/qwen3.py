@@ -43,9 +43,6 @@ class Qwen3Reranker(LoadedReranker):
         names = read_json(description(settings.model) / "config.json").get("architectures") or []
         self._classifies = any(str(name).endswith("ForSequenceClassification") for name in names)
         self._open("AutoModelForSequenceClassification" if self._classifies else "AutoModelForCausalLM")
-        self._network.config.use_cache = False
-        if self._tokenizer.pad_token is None:
-            self._tokenizer.pad_token = self._tokenizer.eos_token
         self._network.config.pad_token_id = self._tokenizer.pad_token_id  # by which a classifier finds the last token
         self._answers = [self._token("no"), self._token("yes")] if not self._classifies else []
         self._before, self._after = self._ids([_BEFORE, _AFTER])

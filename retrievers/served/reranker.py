@@ -41,8 +41,6 @@ class ServerReranker:
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
-        if not unique:
-            return np.empty(0)
         of_query: dict[str, list[_Pair]] = {}
         for pair in unique:
             of_query.setdefault(pair[0], []).append(pair)
