@@ -4,8 +4,6 @@ A job notes that it uses its spaces today before it lists them, and a space is l
 begins to use in just that moment it makes anew; nothing else can be lost.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

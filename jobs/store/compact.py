@@ -5,8 +5,6 @@ first, then a note that names them and what they replace; what is replaced stays
 it, and goes when the store is maintained next. A crash leaves rows that stand twice, or nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The content of a store, by one listing of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

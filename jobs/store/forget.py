@@ -4,8 +4,6 @@ Queries are marked first; then the files that hold them are written anew without
 which otherwise stay for a while. Jobs put files and look for marks then, so that of two who meet here the later sees the other.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable

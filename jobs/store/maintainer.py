@@ -4,8 +4,6 @@ Jobs need none, to read or to put. Two maintainers at once, of which one was tak
 then. The lease saves them the work.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Finds rows with the words of a query: in prompts, answers, scored texts, what was sent to the web and what it answered."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Formats numbers, durations and strangers' texts for a person, on every page and screen."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The display of a job at work: lines of a terminal that are renewed in place, and events of the log now and then."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

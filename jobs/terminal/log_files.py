@@ -10,8 +10,6 @@ Inside somebody else's program nothing is printed, and its streams and signals s
 and to the handlers that the program has above our logger, as far as its levels let them.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -6,8 +6,6 @@ retry, outage, recovery, limit, interrupt, compacted, warning, failure, end; lin
 below `dmqr` have the event `log_line`.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

@@ -1,7 +1,5 @@
 """The progress of a job, and the outages that it waits out: for the display, the log, `progress.json` and the run's record."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

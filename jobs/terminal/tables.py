@@ -1,7 +1,5 @@
 """Tables that several screens have."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable
 from typing import TextIO
