@@ -103,8 +103,6 @@ class Config(Settings):
     def _fits_together(self) -> Self:
         for fault in chain(self._faults(), self._step_faults()):
             raise ValueError(fault)
-        if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
-            raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
 
     def _faults(self) -> Iterator[str]:
@@ -173,21 +171,22 @@ class Config(Settings):
         for key, step in (("iterate", iterate), ("answer", answer)):
             if step is not None and step.labels is not None and step.labels.by == "rerank" and not has_reranker:
                 yield f"{key}.labels.by: `rerank` needs a reranker, and rerank.kind is none; use `score` or `rank`"
-        if iterate is None:
-            return
-        if iterate.by == "rerank" and not has_reranker:
-            yield "iterate.by: `rerank` needs a reranker, and rerank.kind is none; name a retriever"
-        if iterate.by != "rerank" and iterate.by not in retrieve.retrievers:
-            yield f"iterate.by: no retriever {iterate.by!r}{nearest(iterate.by, [*retrieve.retrievers, 'rerank'])}"
-        if not retrieve.route("iterate"):
-            yield "retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever"
-        if iterate.by in retrieve.retrievers:
-            yield from self._original_faults("iterate.by", iterate.by, ", or rerank")
-            if iterate.rounds > 1 and iterate.by not in retrieve.route("iterate"):
-                yield (
-                    f"iterate.by: {iterate.by} does not search refined queries (retrieve.routes.iterate), so that a second "
-                    "round would never be spared; add it there, or set iterate.rounds to 1"
-                )
+        if iterate is not None:
+            if iterate.by == "rerank" and not has_reranker:
+                yield "iterate.by: `rerank` needs a reranker, and rerank.kind is none; name a retriever"
+            if iterate.by != "rerank" and iterate.by not in retrieve.retrievers:
+                yield f"iterate.by: no retriever {iterate.by!r}{nearest(iterate.by, [*retrieve.retrievers, 'rerank'])}"
+            if not retrieve.route("iterate"):
+                yield "retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever"
+            if iterate.by in retrieve.retrievers:
+                yield from self._original_faults("iterate.by", iterate.by, ", or rerank")
+                if iterate.rounds > 1 and iterate.by not in retrieve.route("iterate"):
+                    yield (
+                        f"iterate.by: {iterate.by} does not search refined queries (retrieve.routes.iterate), so that a "
+                        "second round would never be spared; add it there, or set iterate.rounds to 1"
+                    )
+        if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
+            yield "rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it"
 
     def _original_faults(self, where: str, by: str, more: str = "") -> Iterator[str]:
         """Yields the reason why a retriever has no scores of the original alone; `more`: names beside retrievers."""

@@ -121,11 +121,8 @@ def _nearest_path(path: str) -> str:
 
 def log_files(log: LogSettings) -> list[LogFile]:
     """Returns the files of the log's queries, in order of their names; raises LogError, or ConfigError for a data set."""
-    if names := set_names(log.path):
-        return [_of_set(name) for name in names]
-    return find_log_files(log.path)
-
-
-def _of_set(name: SetName) -> LogFile:
-    files = [LogFile(file.path, str(name), file.size, file.changed, data_set=name) for file in query_files(name)]
-    return replace(files[0], judged=next(iter(files[1:]), None))
+    listed = []
+    for name in set_names(log.path):
+        files = [LogFile(file.path, str(name), file.size, file.changed, data_set=name) for file in query_files(name)]
+        listed.append(replace(files[0], judged=next(iter(files[1:]), None)))
+    return listed or find_log_files(log.path)

@@ -32,7 +32,10 @@ def finish(
     check_balances(storage, balances(tables))
     for table, files in tables.items():
         if not files:  # a table without rows still has one file
-            files.append(_put_empty(storage, table, schemas[table]))
+            buffer, key = io.BytesIO(), f"{table}/empty.parquet"
+            pq.write_table(schemas[table].empty_table(), buffer)
+            storage.put(key, buffer.getvalue())
+            files.append(File(key, 0, buffer.tell()))
     remove_journals(storage)
     remove_orphans(storage, [*tables, PLAN], [file for files in tables.values() for file in files])
     record()
@@ -111,11 +114,3 @@ def check_balances(storage: Storage, balances: Iterable[Balance]) -> None:
                 f"{storage.root}: {left} ({count:,}) are not {right} ({other:,}), so the run is not closed; "
                 "start it under another name",
             )
-
-
-def _put_empty(storage: Storage, table: str, schema: pa.Schema) -> File:
-    buffer = io.BytesIO()
-    pq.write_table(schema.empty_table(), buffer)
-    key = f"{table}/empty.parquet"
-    storage.put(key, buffer.getvalue())
-    return File(key, 0, buffer.tell())

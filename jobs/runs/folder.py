@@ -121,8 +121,6 @@ class RunFolder:
         return known_starts(self.record, self.storage)
 
     def bill(self, prices: Prices) -> Bill:
-        if prices.node_hour is None:
-            return Bill(prices, self.spent)
         times = self.record.get("node_time") if self.finished else None
         return bill(prices, self.starts, times or node_time(self.starts, self.tally.by_start), self.spent)
 
@@ -157,11 +155,11 @@ def open_run(path: str) -> RunFolder:
     """
     try:
         storage = _latest_run(open_storage(path))
-        record, plan = storage.get("run.json"), read_plan(storage)
+        values, plan = stored_json(storage, "run.json"), read_plan(storage)
     except NotADirectoryError as error:
         raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
     finished = storage.stat(SUCCESS) is not None
-    if record is None:
+    if not values:
         raise ConfigError(
             "run-missing",
             f"{storage.root}: there is no run (no run.json); give a run's folder, the last line that `run` prints, or "
@@ -172,7 +170,6 @@ def open_run(path: str) -> RunFolder:
             "run-missing",
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
         )
-    values = stored_json(storage, "run.json")
     run = RunFolder(storage, values, plan, *kept(manifests(storage)), finished)
     try:
         _ = run.config, values["run_id"], values["status"]

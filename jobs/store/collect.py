@@ -5,7 +5,7 @@ begins to use in just that moment it makes anew; nothing else can be lost.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
@@ -14,7 +14,6 @@ from cluster.storage import Storage, remote
 from cluster.storage.files import left_behind
 from jobs.chain.store.files import Space
 from jobs.chain.store.layout import ABOUT, MADE, USED, day, milliseconds
-from jobs.store.compact import GRACE_SECONDS, remove_replaced
 from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import maintaining
 
@@ -32,15 +31,13 @@ class Collected(NamedTuple):
     size: int
 
 
-def collect(
-    storage: Storage, unused: float, *, oldest: int = 0, dry_run: bool = False, now: Callable[[], float] = time.time
-) -> list[Collected]:
+def collect(storage: Storage, unused: float, *, oldest: int = 0, dry_run: bool = False) -> list[Collected]:
     """Removes spaces unused for `unused` seconds, and files whose rows are all older than `oldest`; returns these.
 
     Whole days of `unused` count: a job notes the day. `oldest` is in milliseconds since the epoch, 0: rows of any age count.
     Raises HeldError if another process maintains the store.
     """
-    last_day, collected = day(now() - unused), list[Collected]()
+    last_day, collected = day(time.time() - unused), list[Collected]()
     with maintaining(storage, dry_run=dry_run) as check:
         spaces = stored_spaces(storage)
         for stored in spaces:
@@ -50,7 +47,6 @@ def collect(
             if why and not dry_run and not _remove(storage, stored, why, names, last_day):
                 continue
             if not dry_run and why != UNUSED:
-                remove_replaced(storage, stored, milliseconds(now() - GRACE_SECONDS))
                 storage.delete(*(f"{USED}/{stored.space.name}/{name}" for name in stored.used[:-1]))
             if why:
                 collected.append(

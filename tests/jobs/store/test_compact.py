@@ -299,13 +299,3 @@ def test_days_before_the_last_one_and_temporary_files_go(tmp_path: Path, monkeyp
     assert collected(tmp_path) == []
     assert len(list(tmp_path.glob("v1/used/*/*"))) == 1
     assert not left.exists()
-
-
-def test_files_that_others_replace_go_after_their_grace(tmp_path: Path) -> None:
-    for number in range(3):
-        put(tmp_path, {"lighthouse": "a lamp", "moon": f"{number}"}, 1_790_000_000 + number)
-    compact(open_storage(str(tmp_path)))
-    assert collected(tmp_path) == []
-    assert len(names(tmp_path)) == 4
-    assert collected(tmp_path, 3650, now=lambda: time.time() + 3 * DAY) == []
-    assert len(names(tmp_path)) == 1
