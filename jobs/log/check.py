@@ -144,7 +144,6 @@ def _check_columns(file: LogFile, table: ParquetTable | TextTable, columns: LogC
 
 
 def _check_name(file: LogFile, table: ParquetTable | TextTable, use: str, column: str) -> None:
-    """Checks that a file has a column once, or a partition of that name."""
     names = table.names
     if names.count(column) > 1:
         raise file.error("log-column", f"column {column!r} ({use}) appears more than once; name another")

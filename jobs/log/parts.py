@@ -125,7 +125,6 @@ def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
 
 
 def _forms(task: DedupTask, rows: pa.Table) -> Iterator[pa.Table]:
-    """Yields the forms of each column with the sums of their counts."""
     names = ["text", "context", *(f"value.{name}" for name in task.columns.values)]
     for number, name in enumerate(names):
         if name in rows.column_names:

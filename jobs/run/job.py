@@ -1,10 +1,8 @@
 """A checked job with its arms: a run has one, an ablation many."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from typing import Self
 
 import pyarrow as pa
 
@@ -27,7 +25,6 @@ from jobs.job.measure_checks import shallow_measures
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
-from jobs.run.money import most_requests
 from jobs.tables import STORED
 
 
@@ -54,11 +51,6 @@ class Job:
         opened = [distinct(one.settings for one in engines) for engines in opened_together(self.compiled.work).values()]
         return requested_pools(*self.configs, engines=opened)
 
-    @cached_property
-    def most_requests(self) -> int:
-        """The requests to LLMs of a query at most: the loop asks for them twice a second."""
-        return most_requests(self.compiled.work)
-
     @property
     def schemas(self) -> dict[str, pa.Schema]:
         """Returns the schemas of the tables that are written, by name."""
@@ -79,7 +71,7 @@ class Job:
         }
         return {name: of for name, of in (STORED if self.is_run else ARM_STORED).items() if written.get(name, True)}
 
-    def placed(self, queries: int) -> tuple[Job, str]:
+    def placed(self, queries: int) -> tuple[Self, str]:
         """Returns the job with the `cluster.address` at which it works, and why, in words; `queries`: distinct ones."""
         if self.prepared.config.cluster.address is not None:
             return self, ""

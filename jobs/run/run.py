@@ -27,7 +27,7 @@ from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, limit, outcome, too_many
-from jobs.run.money import RunMoney
+from jobs.run.money import RunMoney, most_requests
 from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
 from jobs.run.stream import Results, Runner, next_result, stream
@@ -169,6 +169,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.prepared = self.job.prepared
+        self.most_requests = most_requests(self.job.compiled.work)
         self.spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
         self.watch = Watch(self.prepared.prices, self.progress.state, self.spending.around)
 
@@ -337,6 +338,5 @@ class Driver:
         watch, total = self.watch, max(1, self.plan.counts["queries"])
         asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
         requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
-        planned = self.job.most_requests
-        paid = min(1.0, requests / (total * planned)) if planned else watch.judged / total
+        paid = min(1.0, requests / (total * self.most_requests)) if self.most_requests else watch.judged / total
         return limit(self.prepared, self.plan, self.tally, watch, paid, self.resume_command)

@@ -135,8 +135,6 @@ class LogFiles:
 
 
 class _TextLines(logging.Handler):
-    """Events for a person."""
-
     def __init__(self, display: LiveDisplay, files: LogFiles) -> None:
         super().__init__()
         self._display, self._files = display, files

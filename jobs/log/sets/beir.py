@@ -1,11 +1,10 @@
 """Folders as BEIR has them: `corpus.jsonl`, `queries.jsonl` with the queries of all splits, judgements in `qrels/SPLIT.tsv`."""
 
 import json
-import os
 from typing import NamedTuple
 
 from cluster.errors import ConfigError, LogError, nearest
-from cluster.storage import is_there, open_storage, remote
+from cluster.storage import files_at, is_hidden, is_there
 from jobs.log.sets.names import SetQueries, as_text, table_of
 from jobs.log.table_file import TableFault, text_lines
 
@@ -53,12 +52,8 @@ def _folder(rest: str, where: str) -> tuple[str, str]:
 
 
 def _splits(folder: str) -> list[str]:
-    qrels = f"{folder}/{QRELS}"
-    if remote(qrels):
-        names = [entry.key for entry in open_storage(qrels).list() if "/" not in entry.key]
-    else:
-        names = os.listdir(qrels) if os.path.isdir(qrels) else []
-    return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING) and name[0] not in "._")
+    names = [file.name for file in files_at(f"{folder}/{QRELS}") if "/" not in file.name and not is_hidden(file.name)]
+    return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING))
 
 
 def judged_queries(files: BeirSplit) -> SetQueries:
