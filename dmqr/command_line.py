@@ -136,7 +136,7 @@ def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> in
     """Prints a result, or each of several as it comes, one line of JSON each; returns the exit code."""
     import json
 
-    from jobs.terminal.tables import page_text
+    from jobs.terminal.live_display import page_text
 
     if result is None:  # help is printed already
         return 0

@@ -71,7 +71,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Returns the page, with the remarks below it, as HTML; everything is escaped."""
-        from jobs.terminal.tables import page_text
+        from jobs.terminal.live_display import page_text
 
         return f"<pre>{html.escape(chr(10).join([page_text(self.page(), WIDTH), *self.remarks]))}</pre>"
 

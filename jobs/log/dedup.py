@@ -3,7 +3,7 @@
 A group-by in two phases. Phase one reads a part of the log, groups its rows by raw text, normalises and hashes each
 distinct text once, and stores the part's query_map, its rejected rows, and (query_id, form, n) sorted by query_id. Phase two
 reads a range of query_ids from all parts, sums the counts, chooses the most frequent form, and stores the queries, those of the
-head apart (`jobs/log/tiers.py`). Both phases take only names and write under unique names, so that any machine can process any
+head apart. Both phases take only names and write under unique names, so that any machine can process any
 part, repeatedly if necessary: only the returned files count.
 
 With a context column the groups are of (raw text, context). Forms of contexts, and of the values of other columns, go from
@@ -26,10 +26,9 @@ from cluster.run.spread import spread
 from cluster.storage import Storage, remote
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
-from jobs.log.parts import PLAN, DedupTask, PartFiles, count_range, merge_range, query, read_part
+from jobs.log.parts import PLAN, DedupTask, PartFiles, count_range, merge_range, query, read_part, tiers
 from jobs.log.rejections import REASONS
 from jobs.log.sets.queries import set_queries
-from jobs.log.tiers import tiers
 
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 PART_FILES = 256  # at most, opened one after the other: where files have a few rows, at 30 ms each on an object store

@@ -37,7 +37,7 @@ from jobs.runs.savings import GateSaving, Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.tally import covered_words
 from jobs.terminal.formats import count, duration, figure, known, money, p_words, percent, sentence
-from jobs.terminal.tables import facts
+from jobs.terminal.live_display import facts
 
 PER_QUERY = "per_query.parquet"
 MOST_ARMS = 50  # rows of a table; --json has the others

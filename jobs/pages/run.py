@@ -174,10 +174,10 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
         texts.append(f"Redundancy weights are by {redundancy['used']}: for {redundancy['asked']} a retriever must be dense.")
     if (saving := saving_of_run(run, prices)) is not None:
         texts.append(f"Gate: {saving.summary}.")
-    chosen = selected(counts, run.config.rewrite.planned)
-    if chosen.queries:
-        shares = ", ".join(f"{name} {percent(n / chosen.queries)}" for name, n in chosen.strategies.items())
-        mean = sum(chosen.strategies.values()) / chosen.queries
+    chosen, total = selected(counts, run.config.rewrite.planned)
+    if total:
+        shares = ", ".join(f"{name} {percent(n / total)}" for name, n in chosen.items())
+        mean = sum(chosen.values()) / total
         texts.append(f"Selected were {mean:.2f} strategies per query: {shares}.")
     return texts
 

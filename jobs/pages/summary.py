@@ -32,7 +32,7 @@ from jobs.runs.sums import (
 from jobs.runs.tally import covered_words
 from jobs.tables import READER_WORDS, READERS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
-from jobs.terminal.tables import facts
+from jobs.terminal.live_display import facts
 from rewriters.steps.settings import AMBIGUOUS, IRRELEVANT, RELEVANT
 
 
@@ -160,8 +160,8 @@ def _by_strategy(
     for strategy, counts_of_readers in readers.items():
         if further := counts.get(FURTHER_TEXTS.key(strategy), 0):
             texts[strategy] += f"; texts for {queries(sum(counts_of_readers.values()) - further)}"
-    chosen = selected(counts, strategies)
-    for strategy, n in chosen.strategies.items() if chosen.queries else ():
+    chosen, total = selected(counts, strategies)
+    for strategy, n in chosen.items() if total else ():
         texts[strategy] = "; ".join(filter(None, [texts.get(strategy), f"selected for {queries(n)}"]))
     return texts
 

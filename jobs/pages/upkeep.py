@@ -15,9 +15,8 @@ from jobs.store.collect import UNUSED, Collected
 from jobs.store.compact import Compacted
 from jobs.store.forget import Forgotten
 from jobs.terminal.formats import clock, count, figure, masked, money, per_second, percent, plain, size
-from jobs.terminal.live_display import fact_lines, stage_lines
+from jobs.terminal.live_display import fact_lines, facts, stage_lines
 from jobs.terminal.state import StageState, State
-from jobs.terminal.tables import facts
 
 _LISTED = 20  # runs that hold a forgotten query and are named
 

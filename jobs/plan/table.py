@@ -14,7 +14,7 @@ from jobs.log.sets.names import left_out_words
 from jobs.plan.amounts import Amount, amount_text
 from jobs.run.draft import head_words
 from jobs.terminal.formats import clock, money, queries
-from jobs.terminal.tables import facts
+from jobs.terminal.live_display import facts
 
 Rows = Iterable[tuple[str, str | Text]]
 

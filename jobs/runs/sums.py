@@ -75,20 +75,13 @@ def found_by_guards(counts: Mapping[str, int]) -> list[GuardCount]:
     return [GuardCount(name, total, is_left_out) for (is_left_out, name), total in sorted(totals.items())]
 
 
-class Selected(NamedTuple):
-    """Strategies that were selected for some queries."""
-
-    strategies: Mapping[str, int]  # strategy -> number of queries for which it was selected
-    queries: int
-
-
-def selected(counts: Mapping[str, int], strategies: Sequence[str]) -> Selected:
-    """Returns what was selected for queries of all types; of no query in a run without selection."""
+def selected(counts: Mapping[str, int], strategies: Sequence[str]) -> tuple[dict[str, int], int]:
+    """Returns strategy -> the number of queries for which it was selected, and of how many: 0 in a run without selection."""
     queries = Counter[str]()
     for (query_type, _), n in STRATEGIES_OF_QUERIES.of(counts):
         queries[query_type] += n
     chosen = {name: sum(counts.get(SELECTED_QUERIES.key(kind, name), 0) for kind in queries) for name in strategies}
-    return Selected(chosen, queries.total())
+    return chosen, queries.total()
 
 
 class Need(NamedTuple):

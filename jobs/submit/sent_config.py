@@ -36,6 +36,7 @@ class SentConfig(NamedTuple):
 
     values: dict[str, Any]
     files: dict[str, Path]  # place in what is sent -> file of this machine
+    names_remote: bool  # whether text files on S3 are named, which this machine may not be allowed to read
 
 
 def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
@@ -43,11 +44,13 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
 
     `folder` is where the config and its files will lie.
     """
-    files: dict[str, Path] = {}
+    files, remote_texts = dict[str, Path](), list[str]()
 
     def text(path: str) -> str:
         """Returns the path of a text file's copy, or its absolute path if it is too large; other values stay."""
-        if remote(path) or not Path(path).is_file():
+        if remote(path):
+            remote_texts.append(path)
+        if not Path(path).is_file():
             return path
         if Path(path).stat().st_size >= MOST_BYTES:
             return absolute_path(path)
@@ -58,14 +61,7 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
 
     values = _Paths(config, text, absolute_path).changed()
     values.setdefault("cluster", {})["address"] = "auto"
-    return SentConfig(values, files)
-
-
-def named_texts(config: Config) -> list[str]:
-    """Returns the paths of the text files that a config names, of this machine or on S3."""
-    paths: list[str] = []
-    _Paths(config, lambda path: paths.append(path) or path, str).changed()  # type: ignore[func-returns-value]
-    return [path for path in paths if remote(path) or Path(path).is_file()]
+    return SentConfig(values, files, bool(remote_texts))
 
 
 class _Paths:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from cluster.errors import ConfigError
 from cluster.run.job_server import JobServer
-from cluster.storage import remote
 from cluster.storage.copies import work_folder
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
@@ -16,7 +15,7 @@ from jobs.job.rewrite import read_rewriting
 from jobs.job.steps import read_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import DRIVER_LOG, Verb, attempts, metadata, next_id, submission_id
-from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
+from jobs.submit.sent_config import SentConfig, sent_config, write_package
 
 _TRIES = 5  # at an id of its own, while others submit the same job
 _LOGIN = re.compile(r"://[^/\s@]+@")  # user or password in an address
@@ -28,7 +27,7 @@ def check_sent(config: Config, config_path: str, verb: Verb) -> SentConfig:
     if verb == "ablate":
         arms_of(config)  # imports the plug-ins that arms name, which are sent
     sent, truth = sent_config(config), config.evaluate
-    if not any(remote(path) for path in named_texts(config)):  # which this machine may not be allowed to read
+    if not sent.names_remote:
         read_rewriting(config)
         read_steps(config)
     if truth.qrels and local_qrels(truth.qrels):

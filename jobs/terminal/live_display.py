@@ -1,11 +1,14 @@
-"""The display of a job at work: lines of a terminal that are renewed in place, and events of the log now and then."""
+"""The display of a job at work: lines of a terminal that are renewed in place, and events of the log now and then.
+
+And what several screens have: facts, and the text of a page.
+"""
 
 import contextlib
 import io
 import os
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleDimensions, Group, RenderableType
@@ -111,3 +114,24 @@ def stage_lines(stages: Sequence[StageState], total: int) -> list[Text]:
 
 def _line(text: str, style: str = "") -> Text:
     return Text(text, style, no_wrap=True, overflow="crop")
+
+
+def page_text(shown: RenderableType, width: int, stream: TextIO | None = None) -> str:
+    """Returns the lines of a table or page; coloured if `stream`, where it will go, is a terminal."""
+    console = Console(
+        file=stream or io.StringIO(), width=width, highlight=False, markup=False, emoji=False, force_jupyter=False
+    )
+    with console.capture() as captured:
+        console.print(shown)
+    lines = captured.get().splitlines()
+    return "\n".join(lines if stream is not None and stream.isatty() else [line.rstrip() for line in lines])
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None, least: int | None = None) -> Table:
+    """Returns a line per fact, its name in bold and at least `least` wide, without a frame."""
+    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True, min_width=least)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table

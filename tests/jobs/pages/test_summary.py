@@ -18,7 +18,7 @@ from jobs.pages.render import Head, Interval, Section, Table, difference, interv
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import count, percent
-from jobs.terminal.tables import page_text
+from jobs.terminal.live_display import page_text
 from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, REPAIRED
 from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT

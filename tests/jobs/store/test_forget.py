@@ -19,8 +19,7 @@ from jobs.chain.store.facts import Scored, StoredScores
 from jobs.chain.store.files import Space, open_store
 from jobs.store import forget as forgetting
 from jobs.store.compact import GRACE_SECONDS, compact
-from jobs.store.forget import Forgotten, forget
-from jobs.store.words import QueryWords
+from jobs.store.forget import Forgotten, QueryWords, forget
 from rewriters.normalise import normalise, query_id
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import run_in_process

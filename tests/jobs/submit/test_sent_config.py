@@ -64,7 +64,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sent(values: dict[str, Any], config_file: Callable[[Any], str]) -> tuple[dict[str, Any], dict[str, Path]]:
-    return tuple(sent_config(load_config(config_file(values))))  # type: ignore[return-value]
+    return sent_config(load_config(config_file(values)))[:2]
 
 
 def test_files_of_arms_are_sent_too_and_each_once(
@@ -138,7 +138,7 @@ def test_a_name_that_we_ship_is_no_file_of_the_current_folder(
         "own": {"rewrite.select.rules": "./english", "answer.prompt": "mine.yaml"},
     }
     config = load_config(config_file(values | written | {"ablate": {"arms": arms}}))
-    found, files = sent_config(config)
+    found, files, _ = sent_config(config)
     assert found["rewrite"]["select"] == {"kind": "classified", "rules": "english"}
     names = ("answer", "iterate", "grade", "web")
     assert [found[name]["prompt"] for name in names] == ["answer", "iterate", "three_grades", "web_query"]

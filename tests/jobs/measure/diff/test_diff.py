@@ -18,7 +18,7 @@ from jobs.measure.diff.diff import Change, Cost, changes, diff, diff_values
 from jobs.measure.diff.quality import judge_of_both
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
-from jobs.runs.sums import Selected, selected
+from jobs.runs.sums import selected
 from jobs.runs.tables import database
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
@@ -245,7 +245,7 @@ CHOSEN = [
 
 def test_what_was_selected_is_of_queries_of_all_types() -> None:
     counts = {"selections/a/b/2": 3, "selections/a/0": 1, "selected/a/b/x": 3, "selected/a/x": 1}
-    assert selected(counts, ["x"]) == Selected({"x": 4}, 4)
+    assert selected(counts, ["x"]) == ({"x": 4}, 4)
 
 
 def test_texts_of_strategies_that_only_one_run_selected_are_shown(side: Side) -> None:
