@@ -82,9 +82,8 @@ class Exporter:
         _count(counts, "dmqr_queries", rows, stage=stage)
         _count_spent(counts, totals.spent)
         _count_errors(counts, totals.counts)
-        for series, amount in counts.items():
-            if amount > counted[series]:
-                self.record(series[0], amount - counted[series], **dict(series[1]))
+        for (name, labels), amount in (counts - counted).items():  # those that are more
+            self.record(name, amount, **dict(labels))
         self._counted[shard][stage] = counted | counts  # the larger of each
         parts = [part for components in totals.spent.values() for part in components.items()]
         busy = [sums.get("seconds", 0.0) for component, sums in parts if not component.startswith(START_UP)]

@@ -4,13 +4,12 @@ Token and certificate are read from the environment: RAY_AUTH_MODE=token with RA
 SSL_CERT_FILE for an `https://` address whose authority is not among the system's.
 """
 
-import contextlib
 import functools
 import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -74,27 +73,22 @@ class JobServer:
         for name in _QUIET:
             logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
         authority = os.environ.get("SSL_CERT_FILE") if self.address.startswith("https:") else None
-        with self._told():
-            self._client: Any = JobSubmissionClient(self.address, verify=authority or True)
+        self._client = self._asked(JobSubmissionClient, self.address, verify=authority or True)
         self._client._do_request = functools.partial(self._client._do_request, timeout=ANSWER_SECONDS)
 
     def jobs(self) -> list[SubmittedJob]:
         """Returns the submitted jobs that the server knows, the oldest first."""
-        with self._told():
-            listed = self._client.list_jobs()
+        listed = self._asked(self._client.list_jobs)
         return sorted((_job(one) for one in listed if one.submission_id), key=lambda job: (job.started or float("inf"), job.id))
 
     def job(self, job_id: str) -> SubmittedJob:
-        with self._told():
-            return _job(self._client.get_job_info(job_id))
+        return _job(self._asked(self._client.get_job_info, job_id))
 
     def submit(self, job_id: str, entrypoint: str, environment: Mapping[str, Any], metadata: Mapping[str, str]) -> bool:
         """Submits a job; returns False where the server has one of that id already."""
+        values = {"submission_id": job_id, "runtime_env": dict(environment), "metadata": dict(metadata)}
         try:
-            with self._told():
-                self._client.submit_job(
-                    entrypoint=entrypoint, submission_id=job_id, runtime_env=dict(environment), metadata=dict(metadata)
-                )
+            self._asked(self._client.submit_job, entrypoint=entrypoint, **values)
         except ClusterError:
             if any(job.id == job_id for job in self.jobs()):
                 return False
@@ -103,20 +97,17 @@ class JobServer:
 
     def stop(self, job_id: str) -> None:
         """Has a job's driver receive SIGTERM; the server sends SIGKILL after RAY_JOB_STOP_WAIT_TIME_S of its environment."""
-        with self._told():
-            self._client.stop_job(job_id)
+        self._asked(self._client.stop_job, job_id)
 
     def log(self, job_id: str) -> str:
         """Returns the output of a job so far."""
-        with self._told():
-            return str(self._client.get_job_logs(job_id))
+        return str(self._asked(self._client.get_job_logs, job_id))
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _asked(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         from ray.exceptions import AuthenticationError
 
         try:
-            yield
+            return function(*arguments, **options)
         except AuthenticationError as error:
             problem = _token_problem(str(error).splitlines()[0])
             remedy = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster"

@@ -172,11 +172,6 @@ def chosen_address(queries: int, requests: Mapping[str, PoolRequest]) -> tuple[s
     return "local", f"starts a Ray of its own: the log has more than {MOST_IN_PROCESS:,} distinct queries ({queries:,})"
 
 
-def open_session(address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> Session | InProcessSession:
-    """Returns the session for the config's `cluster.address`; the arguments are those of `Session`."""
-    return InProcessSession(requests) if address == IN_PROCESS else Session(address, requests, modules)
-
-
 def usable_gpus(requests: Mapping[str, PoolRequest]) -> float:
     """Returns the GPUs of this process that the pools can use; none are looked for where no pool can use one."""
     return visible_gpus() if any(request.can_use_gpu for request in requests.values()) else 0.0

@@ -206,7 +206,6 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
         (s3.ParamValidationError | s3.UnsupportedS3ArnError, ClusterError(
             "storage-refused", f"{url}: is not an S3 address; write s3://BUCKET/FOLDER"
         )),
-        (s3.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
         (
             s3.NoCredentialsError | s3.CredentialRetrievalError | s3.TokenRetrievalError | s3.MetadataRetrievalError,
             _Away("no credentials for S3", endpoint, _NO_CREDENTIALS),

@@ -14,7 +14,7 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import outages_reported
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
-from cluster.run.session import IN_PROCESS, InProcessSession, Session, check_shared, open_session
+from cluster.run.session import IN_PROCESS, InProcessSession, Session, check_shared
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, manifests, read_manifest, reopen
 from cluster.storage import open_storage
 from cluster.storage.s3_client import add_traffic
@@ -95,7 +95,7 @@ def run(
     if address != IN_PROCESS:
         progress.phase("starting Ray")
     outages = OutageLog(progress.state)
-    session = open_session(address, job.pools, package_folders())
+    session = InProcessSession(job.pools) if address == IN_PROCESS else Session(address, job.pools, package_folders())
     try:
         driver_costs.watch_nodes(session.nodes)
         check_shares(session.pools, *job.configs)

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.errors import ClusterError, DmqrError
 from cluster.run.pool_sizes import TASK_CPUS, NodeGroup, Pool, PoolRequest, local_pools, resources, size_pools
-from cluster.run.session import InProcessSession, chosen_address, open_session
+from cluster.run.session import InProcessSession, Session, chosen_address
 from cluster.run.settings import ClusterSettings
 
 CORES = os.cpu_count() or 1
@@ -197,8 +197,7 @@ def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
 def test_in_one_process_every_stage_has_one_worker_and_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 0.0)
     requests = REQUESTS | {"rewrite": PoolRequest(workers=2, most=5), "retrieve": PoolRequest(workers=3, can_use_gpu=True)}
-    session = open_session("none", requests)
-    assert isinstance(session, InProcessSession)
+    session = InProcessSession(requests)
     assert session.pools == {"rewrite": Pool(1, 1, 0.0), "retrieve": Pool(1, CORES, 0.0), "rerank": Pool(1, CORES, 0.0)}
     assert session.local
     assert session.nodes() == {"cpu": 1}
@@ -228,7 +227,7 @@ def test_the_log_and_the_machine_say_where_a_job_works(
     missing = 'works in this process: Ray is not installed (pip install "dmqr[ray]")'
     assert chosen_address(queries, {}) == ((address, why) if named else ("none", missing))
     with pytest.raises(ClusterError, match=r"^cluster.address: local needs Ray, .* pip install \"dmqr\[ray\]\""):
-        open_session("local", {})
+        Session("local", {})
     assert (ClusterSettings(address="none").joined, ClusterSettings(address="auto").joined) == (None, "auto")
 
 
@@ -285,7 +284,7 @@ def test_a_ray_that_does_not_start_or_answer_is_told_with_what_to_do(
     monkeypatch.setattr("socket.create_connection", lambda *_: socket.socket())
     monkeypatch.setattr("ray.init", refuse)
     with pytest.raises(DmqrError) as refused:
-        open_session(address, {})
+        Session(address, {})
     assert str(refused.value) == f"cluster.address: {line}"
     assert refused.value.exit_code == (1 if address == "local" else 2)
 
@@ -301,5 +300,5 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_waits_for_it(
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = form.format(closed.getsockname()[1])
     with pytest.raises(ClusterError, match=f"no Ray answers at '{address}': .*Connection refused; start one there") as refused:
-        open_session(address, {})
+        Session(address, {})
     assert (refused.value.code, "\n" in str(refused.value)) == ("cluster-away", False)

@@ -66,7 +66,7 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
     path = small_job(retrieve={"retrievers": {"dense": dense}})
     job = prepared_job(path, "cluster={address: local, retrieve: {workers: 3}}")
     pools = local_pools(requested_pools(job.prepared.config), 0)
-    monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
+    monkeypatch.setattr("jobs.run.run.Session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
     verbs = {"plan": lambda: planned(job.prepared), "run": lambda: run_in_process(job)}
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
         verbs[verb]()
