@@ -32,6 +32,7 @@ COMPLETION_QUANTITIES = ("seconds", "device_seconds", *TOKENS)
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
 Amount = TypeVar("Amount", int, float)
+Key = TypeVar("Key", int, str)
 _TIER = "@"  # between a quantity and the tier of its part
 COST = pa.struct(
     [
@@ -152,8 +153,8 @@ def by_start(flat: pa.StructArray) -> dict[str, dict[str, dict[str, float]]]:
     return result
 
 
-def add_totals(sums: Totals, more: Totals) -> None:
-    """Adds `more` to `sums`, in place."""
+def add_totals(sums: dict[Key, dict[str, dict[str, float]]], more: Mapping[Key, Mapping[str, Mapping[str, float]]]) -> None:
+    """Adds `more` to `sums`, in place: totals, whose keys are stages, or others of their form."""
     for stage, components in more.items():
         for component, quantities in components.items():
             into = sums.setdefault(stage, {}).setdefault(component, {})

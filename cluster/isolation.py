@@ -43,7 +43,7 @@ class Isolation(NamedTuple):
         return list(itertools.pairwise(sorted(edges)))
 
 
-_NOTHING = Isolation()
+NO_DEATH = Isolation()
 Block = tuple[int, int]  # stage and shard
 
 
@@ -75,7 +75,7 @@ class Isolations:
         """Records that a worker has died with these blocks in flight; `rows`: of each shard."""
         for block in blocks:
             part = self.parts.pop(block, (0, rows[block[1]]))
-            self.suspected[block] = self.suspected.get(block, _NOTHING).after_death(part, alone=len(blocks) == 1)
+            self.suspected[block] = self.suspected.get(block, NO_DEATH).after_death(part, alone=len(blocks) == 1)
 
     def forget(self, block: Block) -> None:
         self.suspected.pop(block, None)

@@ -70,7 +70,13 @@ class Exporter:
             while True:
                 time.sleep(LOOK_SECONDS)
                 after, now = progress(), time.monotonic()
-                self._look(before, after, now - then, idle_seconds())
+                self.record("dmqr_seconds_since_progress", idle_seconds())
+                for stage, page in after.stages.items():
+                    self.record("dmqr_queries_waiting", page.waiting, stage=stage)
+                    self.record("dmqr_queries_in_flight", page.in_flight, stage=stage)
+                    self.record("dmqr_workers", page.ready_workers, stage=stage)
+                    busy = (page.busy_seconds - before.stages[stage].busy_seconds) / (page.workers * (now - then))
+                    self.record("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
                 before, then = after, now
 
         threading.Thread(target=look, name="metrics", daemon=True).start()
@@ -92,15 +98,6 @@ class Exporter:
     def ended(self, shard: int) -> None:
         """Forgets a shard that is committed or given up."""
         self._counted.pop(shard, None)
-
-    def _look(self, before: Snapshot, after: Snapshot, seconds: float, idle: float) -> None:
-        self.record("dmqr_seconds_since_progress", idle)
-        for stage, page in after.stages.items():
-            self.record("dmqr_queries_waiting", page.waiting, stage=stage)
-            self.record("dmqr_queries_in_flight", page.in_flight, stage=stage)
-            self.record("dmqr_workers", page.ready_workers, stage=stage)
-            busy = (page.busy_seconds - before.stages[stage].busy_seconds) / (page.workers * seconds)
-            self.record("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
 
 
 def _count(counts: Counter[Series], name: str, amount: float, **labels: str) -> None:

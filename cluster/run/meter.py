@@ -10,7 +10,7 @@ import pyarrow as pa
 from cluster import costs
 from cluster.cause import KilledWorkerError
 from cluster.errors import ClusterError, DmqrError
-from cluster.isolation import Isolation
+from cluster.isolation import NO_DEATH, Isolation
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import block_totals
 from cluster.run.stage import BlockHalted, Stage, reporting_to, shard_of
@@ -44,7 +44,7 @@ class Meter:
     def __call__(
         self,
         table: pa.Table,
-        isolation: Isolation | None = None,
+        isolation: Isolation = NO_DEATH,
         part_started: Callable[[int, int], object] = lambda _first, _end: None,
     ) -> pa.Table:
         """Returns the worker's output block, with the cost entries settled; raises ClusterError for another schema.
@@ -57,11 +57,8 @@ class Meter:
         check_border(f"{stage.name} was given", table.schema, stage.consumes)
         budget = [max(1, table.num_rows // 20)]  # rows on which the worker may raise, in whatever parts they are
         with self._busy.share() as share:
-            if isolation is None or stage.pool is None:
-                result = self._call_worker(table, budget)
-            else:
-                parts = isolation.parts(table.num_rows, stage.retries)
-                result = pa.concat_tables([self._run_part(table, part, isolation, part_started, budget) for part in parts])
+            parts = isolation.parts(table.num_rows, stage.retries)
+            result = pa.concat_tables([self._run_part(table, part, isolation, part_started, budget) for part in parts])
             seconds = share()
         check_border(f"{stage.name} returned", result.schema, stage.produces)
         if "costs" not in result.column_names:
@@ -142,8 +139,8 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
     shard = shard_of(table)
     while not (attempt := tracker.block_started(stage.name, shard, table.num_rows, worker)):
         time.sleep(_TURN_SECONDS)
-    isolation = tracker.isolation(stage.name, shard) if attempt > 1 else None
-    if isolation is not None and isolation.deaths > stage.retries:
+    isolation = (tracker.isolation(stage.name, shard) if attempt > 1 else None) or NO_DEATH
+    if isolation.deaths > stage.retries:
         first, end = isolation.row_range or (0, table.num_rows)
         rows = f"the last in rows {first + 1} to {end} of its {table.num_rows}"
         problem = f"{isolation.deaths} workers died one after the other under shard {shard} alone, {rows}"
@@ -152,7 +149,7 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
     try:
         report = partial(tracker.heartbeat, stage.name, shard, attempt)
         with reporting_to(report=report, reserve=partial(tracker.reserve, worker)):
-            result = meter(table, isolation, partial(tracker.part_started, stage.name, shard))
+            result = meter(table, isolation if stage.pool else NO_DEATH, partial(tracker.part_started, stage.name, shard))
     except BlockHalted:
         tracker.halt(shard)
         return stage.produces.empty_table()

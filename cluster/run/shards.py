@@ -23,8 +23,6 @@ from cluster.storage import Storage, remote
 from cluster.storage.files import left_behind
 from cluster.storage.prefetch import prefetch
 
-SecondsByStart = dict[int, dict[str, dict[str, float]]]  # number of a start -> stage -> busy seconds by what they were for
-
 CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
 _TOGETHER = 8  # of them, one after the other on a thread: to start one for each took four times the CPU time of the fetches
 PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
@@ -176,16 +174,6 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             remedy = "restore it, or remove it and run the job again"
             raise ClusterError("run-damaged", f"{storage.url(key)}: is damaged; {remedy}") from error
-
-
-def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:
-    """Adds a shard's busy seconds: `attributed` (read and write, too) and `start_up`."""
-    apart = {stage: {"attributed": seconds} for stage, seconds in manifest.seconds.items()}
-    for number, stages in [*manifest.by_start.items(), (str(manifest.start), apart)]:
-        for stage, seconds_of in stages.items():
-            into = sums.setdefault(int(number), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
-            for name, seconds in seconds_of.items():
-                into[name] += seconds
 
 
 def committed_tables(plan: Plan, committed: Iterable[Mapping[str, Sequence[File]]]) -> dict[str, list[File]]:

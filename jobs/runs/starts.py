@@ -7,8 +7,8 @@ from typing import Any
 from cluster.costs import Totals, added
 from cluster.run.lease import HEARTBEAT_SECONDS, lease_times
 from cluster.run.pool_sizes import stage_of_pool
-from cluster.run.shards import SecondsByStart
 from cluster.storage import Storage
+from jobs.runs.tally import SecondsByStart
 
 PROGRESS = "progress.json"
 BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster import costs
-from cluster.run.shards import File, Manifest, Plan, SecondsByStart, add_seconds, manifests
+from cluster.run.shards import File, Manifest, Plan, manifests
 from cluster.storage import Storage
 from jobs.terminal.formats import percent
+
+SecondsByStart = dict[int, dict[str, dict[str, float]]]  # number of a start -> stage -> busy seconds by what they were for
 
 
 @dataclass
@@ -30,7 +32,9 @@ class Tally:
             self.shards.add(manifest.shard)
             self.counts.update(manifest.counts)
             costs.add_totals(self.spent, manifest.spent)
-            add_seconds(self.by_start, manifest)
+            apart = {stage: {"attributed": seconds} for stage, seconds in manifest.seconds.items()}  # of reading and writing
+            costs.add_totals(self.by_start, {int(start): seconds for start, seconds in manifest.by_start.items()})
+            costs.add_totals(self.by_start, {manifest.start: apart})
 
 
 @dataclass(slots=True)
