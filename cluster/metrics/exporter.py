@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.costs import START_UP, TOKENS, Totals
+from cluster.costs import START_UP, TOKENS
 from cluster.run.snapshot import BlockTotals, Snapshot
 
 _METHODS = {"counter": "inc", "gauge": "set", "histogram": "observe"}  # of Ray's classes, by kind
@@ -86,12 +86,19 @@ class Exporter:
         counted = self._counted.setdefault(shard, {}).setdefault(stage, Counter())
         counts: Counter[Series] = Counter()
         _count(counts, "dmqr_queries", rows, stage=stage)
-        _count_spent(counts, totals.spent)
+        parts = [part for components in totals.spent.values() for part in components.items()]
+        for key, sums in parts:
+            component, _, model = key.partition("@")
+            _count(counts, "dmqr_requests", sums.get("requests", 0), component=component, model=model)
+            _count(counts, "dmqr_searches", sums.get("searches", 0), component=component)
+            _count(counts, "dmqr_reused", sums.get("reused", 0), component=component)
+            _count(counts, "dmqr_pairs", sums.get("pairs", 0), model=model)
+            for quantity in TOKENS:
+                _count(counts, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=quantity.removesuffix("_tokens"))
         _count_errors(counts, totals.counts)
         for (name, labels), amount in (counts - counted).items():  # those that are more
             self.record(name, amount, **dict(labels))
         self._counted[shard][stage] = counted | counts  # the larger of each
-        parts = [part for components in totals.spent.values() for part in components.items()]
         busy = [sums.get("seconds", 0.0) for component, sums in parts if not component.startswith(START_UP)]
         self.record("dmqr_block_seconds", sum(busy) if busy else seconds, stage=stage)
 
@@ -102,18 +109,6 @@ class Exporter:
 
 def _count(counts: Counter[Series], name: str, amount: float, **labels: str) -> None:
     counts[name, tuple(sorted(labels.items()))] += amount  # type: ignore[assignment]
-
-
-def _count_spent(counts: Counter[Series], spent: Totals) -> None:
-    for components in spent.values():
-        for key, sums in components.items():
-            component, _, model = key.partition("@")
-            _count(counts, "dmqr_requests", sums.get("requests", 0), component=component, model=model)
-            _count(counts, "dmqr_searches", sums.get("searches", 0), component=component)
-            _count(counts, "dmqr_reused", sums.get("reused", 0), component=component)
-            _count(counts, "dmqr_pairs", sums.get("pairs", 0), model=model)
-            for quantity in TOKENS:
-                _count(counts, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=quantity.removesuffix("_tokens"))
 
 
 def _count_errors(series: Counter[Series], counts: Mapping[str, int]) -> None:

@@ -61,7 +61,9 @@ class Lease:
         self.number = number
         self._storage, self._body = storage, body
         self._last_heartbeat = time.monotonic()  # when the last stored heartbeat was sent
-        self._stop, self._taken_over = threading.Event(), threading.Event()
+        self._stop = threading.Event()
+        self.taken_over = False
+        """Whether a lease with a higher number was found."""
         self._thread = threading.Thread(target=self._send_heartbeats, name="lease", daemon=True)
         self._thread.start()
 
@@ -79,16 +81,12 @@ class Lease:
             raise HeldError("run-held", f"{storage.root}: another driver has just started on this run; wait for it")
         return cls(storage, number, body)
 
-    def taken_over(self) -> bool:
-        """Returns True if a lease with a higher number was found."""
-        return self._taken_over.is_set()
-
     def lost(self) -> bool:
         """Returns True if another driver has taken over, or may have: the last stored heartbeat is `STALE_SECONDS` old.
 
         The monotonic clock counts, so the age grows while the heartbeat thread waits for storage.
         """
-        return self.taken_over() or time.monotonic() - self._last_heartbeat > STALE_SECONDS
+        return self.taken_over or time.monotonic() - self._last_heartbeat > STALE_SECONDS
 
     def release(self) -> None:
         """Marks the lease as released, so that the next driver need not wait; no error if that cannot be stored."""
@@ -102,7 +100,7 @@ class Lease:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(OSError, ClusterError):  # storage is unavailable: try again at the next heartbeat
                 if self._storage.get(_key(self.number + 1)) is not None:
-                    self._taken_over.set()
+                    self.taken_over = True
                     return
                 sent = time.monotonic()
                 self._put(released=False)

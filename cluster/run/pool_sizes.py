@@ -104,8 +104,7 @@ def local_pools(requests: Mapping[str, PoolRequest], gpus: float, cpus: int | No
 
 def in_process_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, Pool]:
     """Returns pools of one worker each, in one process: each may have all GPUs and cores of the machine."""
-    pools = {name: local_pools({name: request}, gpus)[name] for name, request in requests.items()}
-    return {name: pool._replace(workers=1, most=None) for name, pool in pools.items()}
+    return {name: local_pools({name: one}, gpus)[name]._replace(workers=1, most=None) for name, one in requests.items()}
 
 
 def size_pools(
@@ -116,11 +115,10 @@ def size_pools(
     `local`: whether the session started Ray on this machine. `added`: kinds of nodes that the autoscaler may have, each at its
     largest number.
     """
-    limit = _reachable(nodes, added)
+    limit, available = _reachable(nodes, added), resources(nodes)
     if local:
-        pools = local_pools(requests, resources(nodes).gpus)
+        pools = local_pools(requests, available.gpus)
     else:
-        available = resources(nodes)
         share = max(1, (available.largest_node_cpus - TASK_CPUS - 1) // 2)
         pools = _size(requests, workers=max(1, available.nodes), compute_cpus=share, gpus=available.gpus)
     _check_room(pools, limit, "has" if limit == _reachable(nodes, ()) else "may scale to")

@@ -40,19 +40,18 @@ def _on_ray(function: Callable[[Item], Result], items: Sequence[Item], worked: C
     import ray
 
     call, shared = ray.remote(num_cpus=1)(_call), ray.put(function)
-    numbers = {call.remote(shared, item): number for number, item in enumerate(items)}
-    results: dict[int, Result] = {}
-    left = list(numbers)
+    tasks = left = [call.remote(shared, item) for item in items]
+    results: dict[Any, Result] = {}
     while left:
         (done,), left = ray.wait(left)
-        results[numbers[done]], error, seconds, traffic = ray.get(done)
+        results[done], error, seconds, traffic = ray.get(done)
         worked(seconds)
         add_traffic(traffic)
         if error is not None:
             for task in left:
                 ray.cancel(task)
             raise error
-    return [results[number] for number in range(len(items))]
+    return [results[task] for task in tasks]
 
 
 def _call(function: Callable[[Item], Result], item: Item) -> tuple[Result | None, Exception | None, float, dict[str, float]]:

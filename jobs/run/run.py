@@ -310,7 +310,7 @@ class Driver:
         problem = (
             f"may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; resume with: {self.resume_command}"
         )
-        if self.lease.taken_over():
+        if self.lease.taken_over:
             problem = "has taken over this run; let it finish"
         raise Stopped("run-held", f"{self.prepared.storage.root}: another driver {problem}", graceful=False)
 

@@ -229,7 +229,7 @@ def test_a_store_that_hangs_loses_the_run_in_time_and_holds_up_nobody(
     monkeypatch.setattr(storage, "get", lambda key: free.wait(4 * PATIENCE))
     began = time.monotonic()
     until(mine.lost)
-    assert not mine.taken_over()
+    assert not mine.taken_over
     mine.release()
     assert time.monotonic() - began < 2 * PATIENCE
     free.set()
