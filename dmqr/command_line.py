@@ -193,12 +193,7 @@ class CommandLine(Face):
     def note(self, line: str) -> None:
         print(f"dmqr {self._verb}: {line}", file=sys.stderr)
 
-    def queries(self) -> Iterator[str]:
-        from jobs.try_one.outcome import queries
-
-        return queries()
-
-    def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
+    def again(self, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
         """Returns the typed command, which resumes the job; tomorrow, too, if `{date}` is in the config.
 
         A submitted job goes on when it is submitted again.

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from cluster.errors import ConfigError
-
 if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
@@ -51,11 +49,7 @@ class Face:
         """Keeps a note beside the result."""
         self.notes.append(line)
 
-    def queries(self) -> Iterator[str]:
-        """Returns queries that a person types."""
-        raise ConfigError("argument", "query: is missing; give the query's text beside the config")
-
-    def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
+    def again(self, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
         """Returns the way to go on with a job: the call again, or a command."""
         return "the same call"
 

@@ -84,7 +84,7 @@ def try_query(
     """
     from jobs.index.index import ready_indexes
     from jobs.pages.try_one import page
-    from jobs.try_one.outcome import read_values, trial_values
+    from jobs.try_one.outcome import read_values, trial_values, typed_queries
     from jobs.try_one.trial import LoadedConfig
 
     sources, queries = told_apart(given)
@@ -94,7 +94,9 @@ def try_query(
     if not sources:
         raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
     face = caller(progress)
-    typed = None if queries else face.queries()
+    if not queries and face.json_log is None:
+        raise ConfigError("argument", "query: is missing; give the query's text beside the config")
+    typed = None if queries else typed_queries()
 
     def trials() -> Iterator[Result | DmqrError]:
         """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""

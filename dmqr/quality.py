@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -193,24 +193,25 @@ class MeasuredQuality(Result):
         """A `pyarrow.Table` of each judged key, of an ablation with a row per arm and measure (`dmqr evaluate --per-query`)."""
         import pyarrow as pa
 
+        schema, tables = self._per_query()
+        return pa.concat_tables([schema.empty_table(), *tables])
+
+    def _per_query(self) -> tuple[pa.Schema, Iterable[pa.Table]]:
         from jobs.measure.exports import LONG, long_tables, wide_table
 
-        frames = self._measured.frames
-        if not self._folder.is_ablation:
-            return wide_table(self._folder, frames)
-        return pa.concat_tables([LONG.empty_table(), *long_tables(*frames)])
+        if self._folder.is_ablation:
+            return LONG, long_tables(*self._measured.frames)  # one arm at a time is in memory
+        wide = wide_table(self._folder, self._measured.frames)
+        return wide.schema, [wide]
 
     @property
     def notes(self) -> list[str]:
         return [*self.remarks, *self.values.get("notes", ())]
 
     def write_per_query(self, path: str) -> None:
-        from jobs.measure.exports import LONG, long_tables, write_tables
+        from jobs.measure.exports import write_tables
 
-        if self._folder.is_ablation:
-            write_tables(path, LONG, long_tables(*self._measured.frames))  # one arm at a time is in memory
-        else:
-            write_tables(path, self.per_query.schema, [self.per_query])
+        write_tables(path, *self._per_query())
 
     def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
         """Writes the results as a TREC run file, of an ablation a folder of one per arm; returns the paths of the files.

@@ -66,7 +66,7 @@ def submit(
                 raise ConfigError("argument", f"{name}: does not apply to --render; leave it out, or submit with --address")
         return rendered(*configured(config, settings, date, label), verb)
     address = _address(address, ", or render")
-    again, packages = face.again("submit", config, settings, address), package_lists(pip, uv)
+    again, packages = face.again(config, settings, address), package_lists(pip, uv)
     given, file = configured(config, settings, date, label)
     sent, server = check_sent(given, file, verb), JobServer(address)
     job_id, is_new = send(server, given, file, verb, sent, again, packages)

@@ -48,7 +48,7 @@ class WholeJob:
         self.verb, self.face = verb, caller(progress)
         self.config, self.file = configured(config, settings, date, label)
         check_measures(measures or ())
-        self.again = self.face.again(verb, config, settings)
+        self.again = self.face.again(config, settings)
         self.before = False
         """True if the job was finished before."""
         self.failures: list[str] = []

@@ -54,11 +54,9 @@ def refusal_of(call: Callable[[], object], otherwise: str) -> str:
     try:
         call()
     except DmqrError as error:
-        line = str(error)
-    else:
-        raise AssertionError(otherwise)
-    assert "\n" not in line, "an error is one line"
-    return line
+        assert "\n" not in str(error), "an error is one line"
+        return str(error)
+    raise AssertionError(otherwise)
 
 
 class SettingsContract(Generic[OwnSettings]):

@@ -18,7 +18,7 @@ from jobs.job.pools import opened_engines, requested_pools, step_engines, with_p
 from jobs.job.rewrite import read_rewriting
 from jobs.job.steps import ReadySteps, Resolve, ready_steps
 from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile, log_files, versions
+from jobs.log.files import LogFile, log_files
 from jobs.log.judgements import read_answers
 from jobs.notify import check_notify
 from retrievers.reranker import reranker_identity
@@ -54,11 +54,6 @@ class Prepared:
     @property
     def storage(self) -> Storage:
         return open_storage(self.output.url(self.run_id))
-
-    @property
-    def inputs(self) -> list[dict[str, Any]]:
-        """Returns the versions of the log's files, as stored in the plan."""
-        return versions(self.files)
 
 
 def leave(configs: Sequence[Config]) -> None:

@@ -19,6 +19,7 @@ from cluster.storage.prefetch import prefetch
 from cluster.storage.s3_duckdb import open_duckdb
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import dedup
+from jobs.log.files import versions
 from jobs.log.judgements import read_answers
 from jobs.log.sets.names import left_out_words
 from jobs.runs.folder import find_runs
@@ -47,7 +48,7 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> PlannedQueries:
     with ExitStack() as stack:
         storage = open_storage(str(stack.enter_context(work_folder()))) if local else prepared.storage
         log = dedup(prepared.files, prepared.columns, storage, size, local=local)
-        plan = Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, log.head)
+        plan = Plan(versions(prepared.files), log.counts, size, log.tables, log.shards, VERSION, log.head)
         return PlannedQueries(plan, storage, log.task_seconds, stack.pop_all())
 
 
@@ -75,7 +76,7 @@ def begun_plan(prepared: Prepared) -> Plan | None:
     if plan is None:
         check_indexes_unchanged(prepared)
         return None
-    check_inputs(plan, prepared.inputs, storage.root)
+    check_inputs(plan, versions(prepared.files), storage.root)
     if plan.version != VERSION and storage.stat(SUCCESS) is None:
         problem = "was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
         raise ClusterError("run-changed", f"{storage.root} {problem}")

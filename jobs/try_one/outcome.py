@@ -48,7 +48,7 @@ def read_values(given: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def queries() -> Iterator[str]:
+def typed_queries() -> Iterator[str]:
     """Returns the queries until the end of standard input (Ctrl-D at a terminal); empty lines are left out.
 
     Raises:

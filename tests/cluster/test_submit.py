@@ -25,7 +25,7 @@ def by_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def again(path: Path) -> str:
     path.write_text("name: night\n")
-    return CommandLine("run", ["run", str(path)], as_json=False, json_log=False).again("run", str(path), {})
+    return CommandLine("run", ["run", str(path)], as_json=False, json_log=False).again(str(path), {})
 
 
 def test_submitted(by_server: Path) -> None:
