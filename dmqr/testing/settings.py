@@ -54,8 +54,9 @@ def refusal_of(call: Callable[[], object], otherwise: str) -> str:
     try:
         call()
     except DmqrError as error:
-        assert "\n" not in str(error), "an error is one line"
-        return str(error)
+        line = str(error)
+        assert "\n" not in line, "an error is one line"
+        return line
     raise AssertionError(otherwise)
 
 

@@ -9,6 +9,7 @@ from jobs.job.corpora import SearchedIndex, searched_indexes, text_sources
 from jobs.job.retrievers import open_documents, retriever_facts, retriever_identity
 from retrievers.encoder import encoder_notes
 from retrievers.kinds import RetrieverSettings, all_indexed, indexed_identities
+from retrievers.retriever import retriever_facts as facts_by_indexes
 from retrievers.retriever import retriever_identity as identity_by_indexes
 
 States = Mapping[str, Any]  # index -> its state; only of those that may change in place
@@ -56,7 +57,8 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
 
 def read_facts(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Returns retriever -> facts about its index, by `index_identities`."""
-    return {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
+    retrievers = config.retrieve.retrievers
+    return {name: facts_by_indexes(name, one, indexes[name], retriever_facts) for name, one in retrievers.items()}
 
 
 def check_depths(config: Config, facts: Mapping[str, Mapping[str, Any]]) -> None:

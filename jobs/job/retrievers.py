@@ -61,25 +61,17 @@ def is_replaced(documents: DocumentStore, corpus: Any) -> bool:
 
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
-    """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
-
-    def of_index(key: str, own: RetrieverSettings) -> dict[str, Any]:
-        if _on_s3(own):
-            return index_identity(key, own, stored_index(S3Storage(own.index))[0])
-        return retriever.retriever_identity(key, own)
-
-    return retriever.retriever_identity(name, settings, of_index)
+    """Returns `retrievers.retriever.retriever_identity` of a retriever of one index, which is not copied if it is on S3."""
+    if _on_s3(settings):
+        return index_identity(name, settings, stored_index(S3Storage(settings.index))[0])
+    return retriever.retriever_identity(name, settings)
 
 
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
-
-    def of_index(key: str, own: RetrieverSettings, known: Mapping[str, Any]) -> dict[str, Any]:
-        if _on_s3(own):
-            return {"documents": stored_index(S3Storage(own.index))[0]["documents"]}
-        return retriever.retriever_facts(key, own, known)
-
-    return retriever.retriever_facts(name, settings, identity, of_index)
+    """Returns `retrievers.retriever.retriever_facts` of a retriever of one index, which is not copied if it is on S3."""
+    if _on_s3(settings):
+        return {"documents": stored_index(S3Storage(settings.index))[0]["documents"]}
+    return retriever.retriever_facts(name, settings, identity)
 
 
 def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
