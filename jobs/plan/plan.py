@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 from cluster.run.lease import check_free
 from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, read_plan
+from cluster.run.shards import SUCCESS, Plan, read_plan
 from jobs.job.paths import package_folders
 from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
@@ -24,6 +23,7 @@ from jobs.run.draft import PlannedQueries, begun_plan, draft_plan
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.job import Job, run_of
 from jobs.run.money import RunMoney, tries_per_request
+from jobs.runs.folder import stored_json
 from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced
@@ -39,16 +39,23 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None,
     Raises:
         DmqrError: the run, or the ablation, would be refused.
     """
-    if (stored := begun_plan(prepared)) is not None:
-        return _planned(prepared, progress, ablation, PlannedQueries(stored, prepared.storage), sample)
-    progress.phase("reading the log")
+    with ExitStack() as stack:
+        if (stored := begun_plan(prepared)) is None:
+            progress.phase("reading the log")
+        return _planned(prepared, progress, ablation, _queries(prepared, stored, stack), sample, stack)
+
+
+def _queries(prepared: Prepared, stored: Plan | None, stack: ExitStack) -> PlannedQueries:
+    """Returns the queries of a job by its stored plan; None: drafted, until `stack` is closed."""
+    if stored is not None:
+        return PlannedQueries(stored, prepared.storage)
     draft = draft_plan(prepared)
-    with draft.stack:
-        return _planned(prepared, progress, ablation, draft, sample)
+    stack.enter_context(draft.stack)
+    return draft
 
 
 def _planned(
-    prepared: Prepared, progress: LiveDisplay, ablation: Job | None, queries: PlannedQueries, sample: int
+    prepared: Prepared, progress: LiveDisplay, ablation: Job | None, queries: PlannedQueries, sample: int, stack: ExitStack
 ) -> dict[str, Any]:
     config, storage, shards = prepared.config, prepared.storage, queries.plan.shards
     counts, done = queries.plan.counts, tally_of(storage)
@@ -80,28 +87,18 @@ def _planned(
     values |= _of_job(own, queries, done, partial(look, pay=pay) if sample else look)
     if ablation is not None:
         arms = {"arms": len(ablation.compiled.arms), **planned_saving(ablation.compiled, counts["queries"])}
-        with ExitStack() as stack:
-            queries = _queries_of_arms(ablation.prepared, prepared, queries, stack)
-            values["ablation"] = arms | _of_job(ablation, queries, tally_of(ablation.prepared.storage), look)
+        stored = read_plan(ablation.prepared.storage)
+        if stored is not None or not set(ablation.prepared.columns.values) <= set(prepared.columns.values):
+            queries = _queries(ablation.prepared, stored, stack)  # else those of the run, whose columns its arms read
+        values["ablation"] = arms | _of_job(ablation, queries, tally_of(ablation.prepared.storage), look)
     return values
-
-
-def _queries_of_arms(ablation: Prepared, run: Prepared, queries: PlannedQueries, stack: ExitStack) -> PlannedQueries:
-    """Returns the queries of an ablation: its own, or those of its run; drafted where arms read more columns of the log."""
-    if (stored := read_plan(ablation.storage)) is not None:
-        return PlannedQueries(stored, ablation.storage)
-    if set(ablation.columns.values) <= set(run.columns.values):
-        return queries
-    draft = draft_plan(ablation)
-    stack.enter_context(draft.stack)
-    return draft
 
 
 def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Returns the work that is left of a run or an ablation, by what `look` finds missing, and what it has cost."""
     prepared, left = job.prepared, sum(shard.rows for shard in queries.plan.shards) - done.counts["queries"]
     tries = max((tries_per_request(reading.rewriting) for reading in job.compiled.work.readings), default=0)
-    starts = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
+    starts = known_starts(stored_json(prepared.storage, "run.json"), prepared.storage)
     return {
         "folder": prepared.storage.root,
         "left": {"queries": left, "tries": tries},

@@ -178,7 +178,7 @@ class Survey:
             chosen = pc.is_in(table.column("query_id"), pa.array(sorted(goes_on), pa.string()))
             ends.append(table.filter(pc.invert(chosen)))
             table = meter(table.filter(chosen).combine_chunks())
-            missing = seen.take()
+            missing, seen.unknown = seen.unknown, set()
             self.lacking[COSTED[at]] |= missing
             # of these more may be missing in the stage itself: where an answer says what else is asked, or searched
             inside = at == COSTED.index("grade") or (at == _RETRIEVE and self._joins)

@@ -46,7 +46,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.unknown = set[str]()
-        """Queries of which something is missing, since `take`: what later stages make of them is not known."""
+        """Queries of which something is missing in the present stage: what later stages make of them is not known."""
         self.typeless = set[str]()
         """Queries whose type the LLM is to say, likewise."""
         self.unanswered: Collection[str] = ()
@@ -55,11 +55,6 @@ class Seen:
         """Stage and name -> some of the missing requests, `PROMPTS` at most."""
         self.missing = set[Wanted]()
         """Texts of which a list or a vector is missing, in the present stage."""
-
-    def take(self) -> set[str]:
-        """Returns `unknown` and empties it."""
-        taken, self.unknown = self.unknown, set()
-        return taken
 
     def note(self, asked: Iterable[tuple[str, Wanted]]) -> None:
         """Notes the queries that ask for something that is missing."""
