@@ -10,25 +10,16 @@ from rewriters.normalise import normalise
 from rewriters.pool import labelled
 from rewriters.query import Query
 from rewriters.reading.answer import LlmAnswer
-from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts, prepared
+from rewriters.reading.ladder import Parsed, parse, parse_all, parse_texts, prepared
 from rewriters.reasons import Reason
 from rewriters.selection import Choice
 from rewriters.strategy import Strategy
 
 
-class ReadText(NamedTuple):
-    """A text to search: its position, from 1, how it was read, and what was found of it."""
-
-    position: int
-    text: str
-    parsed_as: str
-    flags: tuple[str, ...] = ()
-
-
 class Answers(NamedTuple):
     """The content of a request's completions for one strategy."""
 
-    texts: list[ReadText]  # each valid text
+    texts: list[Parsed]  # each valid text
     dropped: list[str]  # the reason against each other text
     reason: str | None  # why there is no text; None if there is one
     completion: Completion | None = None  # of several the first without a text, else the first; None: none came
@@ -65,13 +56,13 @@ def read_call(call: Call, answered: Sequence[Completion], query: Query, choice: 
 
 def _read_own(call: Call, answered: Sequence[Completion], query: Query) -> Answers:
     (strategy,) = call.strategies
-    parsed: list[Parsed | Unread] = []
+    parsed: list[Parsed | Reason] = []
     failures: list[Answers] = []
     for completion in answered:
         if (failed := _failed(completion)) is not None:
             failures.append(failed)
         elif (ended := _ended(completion)) is not None:
-            parsed.append(Unread(ended))
+            parsed.append(ended)
         elif strategy.output == "text" and strategy.marks is None:
             parsed.append(parse(_prepared(call, completion, query, labelled()))[strategy.name])
         else:
@@ -82,8 +73,7 @@ def _read_own(call: Call, answered: Sequence[Completion], query: Query) -> Answe
         return failures[0] if failures else _missing(call)
     answers = _of_parsed(parsed, strategy, query, answered[0])
     if not answers.texts and strategy.fallback == "original":
-        texts = [ReadText(1, query.text, "original")]
-        return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
+        return answers._replace(texts=[Parsed(query.text, "original")], dropped=[], reason=None, stands_for=answers.reason)
     return answers._replace(dropped=answers.dropped + [failed.reason or "empty" for failed in failures])
 
 
@@ -113,13 +103,13 @@ def _ended(completion: Completion) -> Reason | None:
     return "cut_reasoning" if completion.finish_reason == "length" and not completion.text else None
 
 
-def _of_parsed(parsed: Sequence[Parsed | Unread], strategy: Strategy, query: Query, completion: Completion) -> Answers:
-    texts: list[ReadText] = []
+def _of_parsed(parsed: Sequence[Parsed | Reason], strategy: Strategy, query: Query, completion: Completion) -> Answers:
+    texts: list[Parsed] = []
     dropped: list[str] = []
     seen: set[str] = set()
     for number, value in enumerate(parsed, start=1):
-        if isinstance(value, Unread):
-            dropped.append(value.reason)
+        if not isinstance(value, Parsed):
+            dropped.append(value)
             continue
         if (same := normalise(value.text)) in seen or len(texts) == strategy.n:
             continue
@@ -130,7 +120,7 @@ def _of_parsed(parsed: Sequence[Parsed | Unread], strategy: Strategy, query: Que
             original = " ".join(query.text.split())
             text = text.removeprefix(original).strip()
             text = " ".join([original] * strategy.include_original + ([text] if text else []))
-        texts.append(ReadText(position, text, value.parsed_as, value.flags))
+        texts.append(value._replace(text=text, position=position))
     if not texts:
         return Answers([], [], dropped[0] if dropped else "empty", completion)
     return Answers(texts, dropped, None, completion)

@@ -59,20 +59,15 @@ def read_json(answer: LlmAnswer) -> Found:
             count = len({keys.get(label_key(word)) for word, _ in pairs} - {None})
             for word, part in pairs:
                 if (strategy := answer.strategy(word)) is not None:
-                    ranked.append(((count, begins_line, len(ranked)), strategy.name, values(part, strategy)))
+                    several = strategy.output != "text" and isinstance(part, list) and not isinstance(part, Pairs)
+                    values = [value(one, strategy) for one in (part if several else [part])]
+                    ranked.append(((count, begins_line, len(ranked)), strategy.name, values))
     texts: Found = {}
     for _, name, parts in sorted(ranked, key=lambda one: one[0], reverse=True):
         texts.setdefault(name, []).extend(parts)
     if not texts and len(answer.requested) == 1:
         return _single_strategy(answer, answer.requested[0])
     return texts
-
-
-def values(content: Any, strategy: Strategy) -> list[Value]:
-    """Returns a JSON value as the values of a strategy: several only of a list, and of a strategy with several texts."""
-    if strategy.output != "text" and isinstance(content, list) and not isinstance(content, Pairs):
-        return [value(part, strategy) for part in content]
-    return [value(content, strategy)]
 
 
 def value(content: Any, strategy: Strategy) -> Value:

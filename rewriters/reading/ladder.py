@@ -40,26 +40,21 @@ class Parsed(NamedTuple):
     text: str  # the rewrite, on one line
     parsed_as: str  # the reader that found it: json, labelled, numbered, lines, marked or salvage; code: that has made it
     flags: tuple[str, ...] = ()  # what was found of it (`reasons.py`)
+    position: int = 1  # among the texts of its strategy
 
 
-class Unread(NamedTuple):
-    """The reason why a strategy has no rewrite."""
-
-    reason: Reason
-
-
-def parse(answer: LlmAnswer) -> dict[str, Parsed | Unread]:
+def parse(answer: LlmAnswer) -> dict[str, Parsed | Reason]:
     """Returns the rewrite of each requested strategy, or the reason why there is none, by name."""
     texts, parsed_as = _read_best(answer)
-    outcomes: dict[str, Parsed | Unread] = {}
+    outcomes: dict[str, Parsed | Reason] = {}
     for strategy in answer.requested:  # the first valid value, or the reason against the first value
         checked = [_checked(value, parsed_as, strategy, answer) for value in texts.get(strategy.name, ())]
-        unread = checked[0] if checked else Unread(_missing_reason(texts, answer))
+        unread = checked[0] if checked else _missing_reason(texts, answer)
         outcomes[strategy.name] = next((one for one in checked if isinstance(one, Parsed)), unread)
     return outcomes
 
 
-def parse_all(answer: LlmAnswer) -> dict[str, list[Parsed | Unread]]:
+def parse_all(answer: LlmAnswer) -> dict[str, list[Parsed | Reason]]:
     """Returns all values of the strategies that an answer names in labelled lines or a JSON object, each read or not."""
     read = [(READERS[parsed_as](answer), parsed_as) for parsed_as in ("json", "labelled")]
     texts, parsed_as = max(read, key=lambda one: len(one[0]))
@@ -70,19 +65,19 @@ def parse_all(answer: LlmAnswer) -> dict[str, list[Parsed | Unread]]:
     }
 
 
-def parse_texts(answer: LlmAnswer) -> list[Parsed | Unread]:
+def parse_texts(answer: LlmAnswer) -> list[Parsed | Reason]:
     """Returns the texts of one strategy whose answer has several, each read or not; or one reason, if none is found.
 
     The answer has lines, a JSON array or a JSON object, as `Strategy.output` says, or parts between marks or separators.
     """
     (strategy,) = answer.requested
     values, parsed_as = read_texts(answer, strategy)
-    checked = [
-        _checked(value, parsed_as, strategy, answer) if is_long_enough else Unread("empty")
+    checked: list[Parsed | Reason] = [
+        _checked(value, parsed_as, strategy, answer) if is_long_enough else "empty"
         for value in values
         if (is_long_enough := len(value.text or "") >= strategy.min_chars) or strategy.output == "object"  # keeps its place
     ]
-    return checked or [Unread(_missing_reason({}, answer))]
+    return checked or [_missing_reason({}, answer)]
 
 
 def prepared(
@@ -133,20 +128,20 @@ def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
     return best, parsed_as
 
 
-def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer) -> Parsed | Unread:
+def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer) -> Parsed | Reason:
     text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != "json")
     flags: tuple[str, ...] = ()
     if answer.truncated and not value.complete:
         if is_repetitive(text or answer.text) and not is_repetitive(answer.query):
-            return Unread("repetition")
+            return "repetition"
         text = whole_sentences(text) if strategy.is_passage else ""
         if not text:
-            return Unread("truncated")
+            return "truncated"
         flags = (CUT,)
     if value.text is None or is_thought(text, answer.query):
-        return Unread("unparsable")
+        return "unparsable"
     if reason := invalid_reason(text, strategy, answer.query, answer.instructions):
-        return Unread(reason)
+        return reason
     respelled = not strategy.any_language and is_foreign(answer.query, text) and is_respelled(answer.query, text)
     return Parsed(text, parsed_as, (*flags, OTHER_SCRIPT) if respelled else flags)
 

@@ -5,15 +5,13 @@ They are read as json, numbered (a number or bullet on every line), or lines. Wh
 only the parts of the answer that they say are texts count (marked), and where it has a separator, what stands between those.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from rewriters.reading.answer import LlmAnswer, Value, label_key
 from rewriters.reading.json_object import ABOUT, Pairs, decode, text_of
@@ -22,7 +20,6 @@ from rewriters.reading.markup import elements, has_tags, without_wrapper
 from rewriters.reading.words.talk import is_thought
 from rewriters.strategy import Marks, Strategy
 
-JSON, ELEMENTS, MARKED = "json", "labelled", "marked"
 _MAX_BEFORE_JSON = 4000  # characters
 # JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
 _JSON = re.compile(
@@ -34,45 +31,45 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]
     """Returns the texts of a strategy in order, none if nothing could be read, and what they were read as."""
     if strategy.marks is None and strategy.separator is None:
         return _in_any_form(answer, strategy)
-    parts = [MarkedPart(answer.text, last=True)]
+    parts = [(answer.text, True)]
     if strategy.marks is not None:
         begins = strategy.prompt.rstrip().endswith(strategy.marks.texts)
-        parts = list(text_parts(answer.text, strategy.marks, begins))
+        parts = list(_marked_parts(answer.text, strategy.marks, begins))
     if strategy.output in ("text", "lines"):
-        texts = [text for part in parts for text in _texts_of(part, strategy, answer.truncated)]
-        return texts, LINES if strategy.marks is None else MARKED
+        texts = [text for part, last in parts for text in _texts_of(part, strategy, cut=answer.truncated and last)]
+        return texts, LINES if strategy.marks is None else "marked"
     if not parts:
-        return [], MARKED
-    whole = "\n".join(part.text for part in parts)
-    return _in_any_form(replace(answer, text=whole, truncated=answer.truncated and parts[-1].last), strategy)
+        return [], "marked"
+    whole = "\n".join(part for part, _ in parts)
+    return _in_any_form(replace(answer, text=whole, truncated=answer.truncated and parts[-1][1]), strategy)
 
 
-def _texts_of(part: MarkedPart, strategy: Strategy, truncated: bool) -> Iterator[Value]:
+def _texts_of(part: str, strategy: Strategy, cut: bool) -> Iterator[Value]:
     """Yields the texts of a part: its first line, or with output lines each, or what stands between separators.
 
     A passage is all of it.
     """
     whole = strategy.is_passage and strategy.separator is None
-    pieces = [part.text.strip()] if whole else part.text.strip().split(strategy.separator or "\n")
+    pieces = [part.strip()] if whole else part.strip().split(strategy.separator or "\n")
     most = 1 if strategy.output == "text" else len(pieces)
     for position, piece in enumerate(pieces[:most], 1):
         if piece.strip():
-            yield Value(piece.strip(), complete=not (truncated and part.last and position == len(pieces)))
+            yield Value(piece.strip(), complete=not (cut and position == len(pieces)))
 
 
 def _in_any_form(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]:
     read = _json_texts(answer, strategy)
     if read:
-        return [Value(text) for text in read], JSON
+        return [Value(text) for text in read], "json"
     start = _JSON.search(answer.text)
     if start and (literal := _python_list(answer.text[start.end() :])):
-        return [Value(text) for text in literal], JSON
+        return [Value(text) for text in literal], "json"
     if start and not answer.text[: start.start()].strip(" `\n"):
         return [Value(text) for text in _closed_strings(answer, strategy)], "salvage"
     if has_tags(answer.text, answer.query):
         unwrapped = without_wrapper(answer.text)
         if has_tags(unwrapped, answer.query) and (texts := _of_elements(answer, strategy)):
-            return texts, ELEMENTS
+            return texts, "labelled"
         answer = replace(answer, text=unwrapped)
     return read_listed(answer, strategy.n)
 
@@ -165,22 +162,18 @@ def _of_elements(answer: LlmAnswer, strategy: Strategy) -> list[Value]:
     return [Value(one.content) for one in chosen]
 
 
-class MarkedPart(NamedTuple):
-    """The text behind a mark; `last`: no other mark follows."""
+def _marked_parts(text: str, marks: Marks, begins: bool) -> Iterator[tuple[str, bool]]:
+    """Yields the parts of an answer that are texts, and whether no mark follows.
 
-    text: str
-    last: bool
-
-
-def text_parts(text: str, marks: Marks, begins: bool) -> Iterator[MarkedPart]:
-    """Yields the parts of an answer that are texts; `begins`: it begins with one, whose mark ended the prompt."""
+    `begins`: it begins with one, whose mark ended the prompt.
+    """
     counts, start = begins, 0
     for mark in _pattern(marks).finditer(text):
         if counts:
-            yield MarkedPart(text[start : mark.start()], last=False)
+            yield text[start : mark.start()], False
         counts, start = mark.group().strip() in marks.texts, mark.end()
     if counts:
-        yield MarkedPart(text[start:], last=True)
+        yield text[start:], True
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rewriters.engines import Completion
 from rewriters.normalise import normalise
-from rewriters.reading.json_object import DECODER
+from rewriters.reading.json_object import decode
 from rewriters.reading.thoughts import strip_thinking
 from rewriters.steps.step import LlmStep
 
@@ -100,11 +100,9 @@ def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> di
     """
     fields: dict[str, Value] | None = None
     for at in [place.start() for place in re.finditer(r"\{", text)][:_JSON_STARTS]:
-        try:
-            pairs: Any = DECODER.raw_decode(text, at)[0]
-        except (ValueError, RecursionError):
+        if (decoded := decode(text, at)) is None:
             continue
-        values = {key: known for key, value in pairs if (known := read(value)) is not None}
+        values = {key: known for key, value in decoded[0] if (known := read(value)) is not None}
         if all(key in values for key in step.keys if key not in step.optional):
             fields = {key: values[key] for key in step.keys if key in values}
     return fields

@@ -34,7 +34,7 @@ def test_what_an_answer_becomes(case: dict[str, Any]) -> None:
     instructions = joint_template(requested) if len(requested) > 1 else requested[0].prompt
     query = case.get("query", TABLE["query"])
     outcome = parse(prepared(case["answer"], query, requested, load_pool(FOUR), instructions, case.get("cut", False)))
-    shown = {name: one.text if isinstance(one, Parsed) else f"!{one.reason}" for name, one in outcome.items()}
+    shown = {name: one.text if isinstance(one, Parsed) else f"!{one}" for name, one in outcome.items()}
     assert shown == expected(case)
     readers = {one.parsed_as for one in outcome.values() if isinstance(one, Parsed)}
     assert readers == ({case.get("reader")} if readers else set())
