@@ -3,7 +3,7 @@
 Each text gets flags (`rewriters.reasons.FLAGS`), in `RewriteResult.guards`. Two it brings with it, from the reading of its
 answer (`cut`, `other_script`). `drift` is added where vectors are (`jobs/chain/drift.py`).
 
-Two texts are near-duplicates if the Jaccard index of their sets of words (`words.py`) is 0.9 or more and they differ in no word
+Two texts are near-duplicates if the Jaccard index of their sets of words is 0.9 or more and they differ in no word
 with a digit. Case, punctuation and repetition do not count; nothing is stemmed. The order of the words they share counts, since
 "from London to Paris" is not "from Paris to London" to an encoder, unless one of them is a list with commas. A text that is
 searched as a passage and one that is searched as a query are near-duplicates only if all their words are equal in order.
@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rewriters.guards.mask import Mask
-from rewriters.guards.preserve import Part, lost, parts, repaired
-from rewriters.guards.words import split_words
+from rewriters.guards.preserve import Part, lost, parts, repaired, split_words
 from rewriters.lengths import length
 from rewriters.query import Query
 from rewriters.results import Guarded, RewriteResult

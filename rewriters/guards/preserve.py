@@ -18,10 +18,10 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from rewriters.guards.words import split_words
 from rewriters.lengths import UNSPACED
 from rewriters.normalise import normalise
 
+_ASCII = re.compile(r"[a-z0-9]+")
 DIGITS = re.compile(r"\d+(?:[.,'’]\d+)*")
 ROMAN = re.compile(r"(?<!\w)(?=[IVX])X{0,2}(?:IX|IV|V?I{0,3})(?!\w)")
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()  # noqa: SIM905
@@ -40,6 +40,33 @@ _WORDS = {word: n for line in _FROM_ONE for n, word in enumerate(line.split(), 1
 _WORDS |= {word: n for n, word in enumerate(_FROM_ZERO.split())} | {"dozen": 12, "hundred": 100, "thousand": 1000}
 _WORDS |= {word: 10 * n for n, word in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), 3)}  # noqa: SIM905
 _SCALES = {"k": 3, "thousand": 3, "m": 6, "mn": 6, "million": 6, "bn": 9, "billion": 9}
+
+
+def split_words(text: str) -> list[str]:
+    """Returns the sequences of letters, marks and digits of the normal form, in order, without apostrophes.
+
+    In scripts without spaces between words, a run gives its overlapping pairs of characters.
+    """
+    normal = normalise(text).replace("'", "").replace("’", "")
+    if normal.isascii():
+        return _ASCII.findall(normal)
+    tokens = []
+    for run in "".join(char if _is_kept(char) else " " for char in normal).split():
+        tokens += _pairs(run) if UNSPACED.search(run) else [run]
+    return tokens
+
+
+@lru_cache(maxsize=8192)
+def _is_kept(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LMN"
+
+
+def _pairs(run: str) -> list[str]:
+    pairs = []
+    for part in re.findall(f"{UNSPACED.pattern}+|(?:(?!{UNSPACED.pattern}).)+", run):
+        spaced = len(part) == 1 or not UNSPACED.match(part)
+        pairs += [part] if spaced else [part[i : i + 2] for i in range(len(part) - 1)]
+    return pairs
 
 
 def numbers(text: str) -> set[str]:
