@@ -24,10 +24,9 @@ class EventLoopThread:
     def __init__(self, max_pending: int) -> None:
         """Starts the thread; `max_pending` requests at most are in memory, in flight or waiting for a retry."""
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="requests", daemon=True)
         self._thread.start()
         self._pending = asyncio.Semaphore(max_pending)
-        self._closed = False
 
     def stream(
         self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion | None]]
@@ -60,13 +59,13 @@ class EventLoopThread:
 
     def close(self) -> None:
         """Cancels all pending requests and ends the thread; a second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        self.run(_cancel_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels at its end what is pending
+            runner.get_loop().run_forever()
 
     async def _feed(
         self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion | None]], results: _Results
@@ -100,10 +99,3 @@ class EventLoopThread:
             ended = error
         hand_over()
         results.put(ended)
-
-
-async def _cancel_all() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
