@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.client import responses
 from typing import Any, ClassVar, NamedTuple
 
+from cluster.cause import one_line
 from cluster.http import FATAL, parsed_json, retry_after
 from rewriters.engines import Request
 
@@ -117,8 +118,9 @@ def details_of(body: Any) -> ErrorDetails:
         return ErrorDetails(str(error)[:2_000])
     detail, code = error.get("detail"), str(error.get("code") or "")
     if isinstance(detail, list) and detail and all(isinstance(one, dict) for one in detail):
-        message = "; ".join(f"{'.'.join(map(str, _list(one.get('loc'))))}: {one.get('msg', '')}" for one in detail)
-        return ErrorDetails(message, tuple(str(name) for one in detail for name in _list(one.get("loc"))), code)
+        places = [list(map(str, one["loc"])) if isinstance(one.get("loc"), list) else [] for one in detail]
+        message = "; ".join(f"{'.'.join(place)}: {one.get('msg', '')}" for place, one in zip(places, detail, strict=True))
+        return ErrorDetails(message, tuple(name for place in places for name in place), code)
     message = str(next((error[key] for key in ("message", "detail", "error") if error.get(key)), error))[:2_000]
     message = re.split(r"['\"]input['\"]\s*:", message)[0]  # some servers quote the whole request after it
     wrapped = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
@@ -127,10 +129,6 @@ def details_of(body: Any) -> ErrorDetails:
         return inner._replace(message=f"{message}: {inner.message}")
     param = error.get("param")
     return ErrorDetails(message, (param,) if isinstance(param, str) and param else None, code)
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 FIELD_REJECTIONS = frozenset({400, 404, 422, 501})  # statuses that can be due to one field
@@ -154,7 +152,6 @@ _FINISH_REASONS: dict[str, str | None] = {
 _DECODING = ("temperature", "top_p", "max_tokens", "seed")
 _MAX_TOKEN_COUNT = 2**31
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")  # it becomes a part of names
-STANDARD = "standard"  # the tier that OpenAI calls `default`
 
 
 Usage = Mapping[str, int]
@@ -241,7 +238,7 @@ class ChatProtocol:
             return self.completion(body)
         except ValueError as problem:
             details, reported = error_details(content), body if isinstance(body, dict) else {}
-            message = f"HTTP {status}, but {problem}: {error_text(details) or 'nothing'}"
+            message = f"HTTP {status}, but {problem}: {one_line(details.message, 200) or 'nothing'}"
             if isinstance(problem, BrokenAnswerError):
                 message = str(problem)
             reason = "broken_off" if isinstance(problem, BrokenAnswerError) else "bad_answer"
@@ -263,7 +260,7 @@ class ChatProtocol:
         ended = choice.get("finish_reason")
         finish_reason = _FINISH_REASONS.get(ended.casefold(), "stop") if isinstance(ended, str) else "stop"
         if finish_reason is None:
-            why = error_text(details_of(choice["error"])) if choice.get("error") else "nothing more"
+            why = one_line(details_of(choice["error"]).message, 200) if choice.get("error") else "nothing more"
             raise BrokenAnswerError(f"the server broke its answer off (finish_reason {str(ended)[:40]}): {why}")
         text, refusal = _text(message.get("content")), message.get("refusal")
         if body.get("error") and not text.strip():
@@ -302,15 +299,10 @@ def object_in(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def error_text(details: ErrorDetails) -> str:
-    """Returns the message of an error on one line."""
-    return " ".join(details.message.split())[:200]
-
-
 def _failure(status: int, headers: Mapping[str, str], content: bytes) -> RequestFailure:
     """Returns the reason why a response has no completion."""
     details = error_details(content)
-    message = f"HTTP {status}: {error_text(details) or responses.get(status, 'nothing more')}"
+    message = f"HTTP {status}: {one_line(details.message, 200) or responses.get(status, 'nothing more')}"
     if status not in _FAILURES:
         reason = "content_filter" if FILTERED.fullmatch(details.code) else "bad_request"
         return RequestFailure(reason, message, status, details, final=True)
@@ -331,7 +323,7 @@ def _tier(body: Mapping[str, Any]) -> str | None:
     name = str(body.get("service_tier") or "").casefold()
     if not _TIER.fullmatch(name) or name == "auto":
         return None
-    return STANDARD if name == "default" else name
+    return "standard" if name == "default" else name
 
 
 def _text(content: object) -> str:

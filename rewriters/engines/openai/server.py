@@ -36,10 +36,6 @@ _CONNECT_TIMEOUT, _CHECK_TIMEOUT = 10.0, 10.0  # seconds; the timeout of a reque
 _CHECK_ATTEMPTS = 3
 
 
-class _ResponseTooLong(Exception):
-    pass
-
-
 class ChatServer:
     """A server and the connections to it."""
 
@@ -164,7 +160,7 @@ class ChatServer:
             reason, message = "unavailable", f"no connection to {self.base}: timed out"
         except TimeoutError:
             reason, message = "timeout", f"no answer from {self.base} in time"
-        except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, _ResponseTooLong) as error:
+        except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
             broken = f"HTTP {status}, but its body is broken" if status else f"the answer from {self.base} is no HTTP"
             reason, message = "bad_answer", f"{broken}: {_reason(error)}"
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
@@ -197,7 +193,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         body += part
         if len(body) > _MAX_BYTES:
             response.close()
-            raise _ResponseTooLong(f"longer than {_MAX_BYTES >> 20} MiB")
+            raise aiohttp.ClientPayloadError(f"longer than {_MAX_BYTES >> 20} MiB")
     return bytes(body)
 
 
