@@ -131,34 +131,18 @@ def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
     return joint
 
 
-def calls_of(
-    pool: Sequence[Strategy], calls: str, decoding: Mapping[str, Any], joint_prompt: str, language: str | None, context: bool
-) -> list[Call]:
-    """Returns the requests for every query, the joint one first, of a pool in the order of prompts.
-
-    The arguments are those of `rewriters.rewriter.Rewriting`.
-
-    Raises:
-        RewriterError: A strategy samples several answers at temperature 0.
-    """
-    joint = joint_strategies(pool) if calls == "joint" else ()
-    planned = []
-    if joint:
-        template, schema = joint_template(joint, joint_prompt, language, context), joint_schema(joint)
-        planned.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, schema))
-    for s in pool:
-        own, samples = {**decoding, **s.decoding}, s.n if s.output == "text" else 1
-        if samples > 1 and own.get("temperature", 0) == 0:
-            line = f"strategy {s.name!r}: its {s.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
-            raise RewriterError("strategy", line)
-        # Of the outputs only an object has a schema: OpenAI's own server refuses one whose root is an array.
-        keys = s.keys if s.output == "object" and s.marks is None else ()
-        schema = object_schema({key: {"type": "string", "maxLength": s.max_chars + 1} for key in keys})
-        # Beside its marks, texts that end its answer stay in it up to there.
-        marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *own.get("stop", ()))))
-        if s not in joint:
-            planned.append(Call(
-                "own", s.name, s.base, s.prompt, (s,), own, schema if keys else None, samples,
-                s.name if s.engine is not None else "", s.prompt_as == "text", marks,
-            ))  # fmt: skip
-    return planned
+def own_call(s: Strategy, decoding: Mapping[str, Any]) -> Call:
+    """Returns the request of one strategy. Raises RewriterError if it samples several answers at temperature 0."""
+    own, samples = {**decoding, **s.decoding}, s.n if s.output == "text" else 1
+    if samples > 1 and own.get("temperature", 0) == 0:
+        line = f"strategy {s.name!r}: its {s.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
+        raise RewriterError("strategy", line)
+    # Of the outputs only an object has a schema: OpenAI's own server refuses one whose root is an array.
+    keys = s.keys if s.output == "object" and s.marks is None else ()
+    schema = object_schema({key: {"type": "string", "maxLength": s.max_chars + 1} for key in keys})
+    # Beside its marks, texts that end its answer stay in it up to there.
+    marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *own.get("stop", ()))))
+    return Call(
+        "own", s.name, s.base, s.prompt, (s,), own, schema if keys else None, samples,
+        s.name if s.engine is not None else "", s.prompt_as == "text", marks,
+    )  # fmt: skip

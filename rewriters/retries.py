@@ -6,19 +6,15 @@ A recording has one answer to a request, which is not tried again.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from cluster.http import encodable
-from rewriters.calls import Call
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
-from rewriters.query import Query
-from rewriters.reading.answers import Answers, read_call
+from rewriters.reading.answers import Answers
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, SENT_WITHOUT, TRIED_AGAIN
 from rewriters.results import Guarded, RewriteFailure, RewriteResult
-from rewriters.selection import Choice
 from rewriters.strategy import Strategy
 
 RETRIES_VERSION = 1  # raised when other answers are tried again, or differently; part of a run's fingerprint
@@ -30,22 +26,7 @@ TRIED = CUT | {"empty", "missing", "unparsable", "repetition", "refusal", "echo"
 model has understood what it was asked."""
 
 Pair = tuple[Request, Completion]
-
-
-class Asked(NamedTuple):
-    """The requests of a query."""
-
-    calls: Mapping[str, Call]  # name of a request -> its call
-    query: Query  # as the prompt has it
-    choice: Choice  # the strategies that rewrite it
-
-    def read(self, pair: Pair) -> list[Answers]:
-        """Returns the texts of each strategy in one answer."""
-        return list(read_call(self.calls[pair[0].name], [pair[1]], self.query, self.choice)[0].values())
-
-    def worth(self, pair: Pair) -> int:
-        """Returns the number of strategies with a text in one answer."""
-        return sum(bool(answers.texts) and answers.stands_for is None for answers in self.read(pair))
+Read = Callable[[Pair], Collection[Answers]]  # one answer -> the texts of each strategy in it
 
 
 def tries_so_far(request: Request) -> int:
@@ -64,24 +45,28 @@ def _tried_again(request: Request, reasons: frozenset[str]) -> Request:
     return replace(request, sample=request.sample + FIRST_TRY, decoding=decoding)
 
 
-def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collection[str] = ()) -> list[Request]:
+def again(answered: Sequence[Pair], read: Read, most: int, answer_once: Collection[str]) -> list[Request]:
     """Returns the next tries of the requests of one query, all of whose requests so far are given: `most` after the first.
 
-    `answer_once` are the engines of calls that have one answer to a request.
+    `answer_once` are the engines that have one answer to a request.
     """
     requests = []
     for request, completion in (pairs[-1] for pairs in _tries(answered)):
-        is_final = completion.error_reason is not None or asked.calls[request.name].engine in answer_once
+        is_final = completion.error_reason is not None or request.engine in answer_once
         if is_final or tries_so_far(request) >= most:
             continue
-        if reasons := TRIED.intersection(answers.stands_for or answers.reason for answers in asked.read((request, completion))):
+        if reasons := TRIED.intersection(answers.stands_for or answers.reason for answers in read((request, completion))):
             requests.append(_tried_again(request, reasons))
     return requests
 
 
-def settled(answered: Sequence[Pair], asked: Asked) -> list[Pair]:
+def settled(answered: Sequence[Pair], read: Read) -> list[Pair]:
     """Returns, of the tries of each request, the one with texts of most strategies; of several the earliest."""
-    return [pairs[0] if len(pairs) == 1 else max(pairs, key=asked.worth) for pairs in _tries(answered)]
+
+    def worth(pair: Pair) -> int:
+        return sum(bool(answers.texts) and answers.stands_for is None for answers in read(pair))
+
+    return [pairs[0] if len(pairs) == 1 else max(pairs, key=worth) for pairs in _tries(answered)]
 
 
 def _tries(answered: Sequence[Pair]) -> list[list[Pair]]:

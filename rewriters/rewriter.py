@@ -11,7 +11,16 @@ from typing import Any
 
 from cluster.errors import RewriterError
 from rewriters import adaptive, classifier, settings
-from rewriters.calls import JOINT_PROMPT, Call, calls_of, in_prompt_order
+from rewriters.calls import (
+    JOINT_PROMPT,
+    REQUEST_NAME,
+    Call,
+    in_prompt_order,
+    joint_schema,
+    joint_strategies,
+    joint_template,
+    own_call,
+)
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import Guards
 from rewriters.guards.mask import Mask, unmasked
@@ -20,7 +29,7 @@ from rewriters.reading.answers import Answers, read_call
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
-from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, Pair, again, failures_of, notes_on_sends, settled
+from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Pair, Read, again, failures_of, notes_on_sends, settled
 from rewriters.selection import Choice, all_of, by_chance, by_column
 from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash, variables
 
@@ -136,7 +145,7 @@ class Rewriter:
         `requests`.
         """
         choice = self.choose(query) if choice is None else choice
-        return again(answered, self._asked_of(query, choice), self._of.retries, self._of.answer_once)
+        return again(answered, self._reader(query, choice), self._of.retries, self._of.answer_once)
 
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""
@@ -156,7 +165,7 @@ class Rewriter:
         choice = self.choose(query) if choice is None else choice
         shown, mask = self._guards.masked(query)
         by_name: dict[str, list[Completion]] = {}
-        used = settled(answered, self._asked_of(query, choice))
+        used = settled(answered, self._reader(query, choice))
         for request, completion in sorted(used, key=lambda one: one[0].sample % FIRST_TRY):
             by_name.setdefault(request.name, []).append(completion)
         outcomes: dict[str, Answers] = {}
@@ -196,6 +205,7 @@ class Rewriter:
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
 
     def _planned(self) -> list[Call]:
+        """Returns the requests for every query, the joint one first. Raises RewriterError for samples that are all the same."""
         own = self._of
         if not self.strategies:
             return []
@@ -208,13 +218,19 @@ class Rewriter:
                 self.strategies, own.demonstrations, own.language, own.context, own.select.least
             )
             return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, own.decoding)]
-        return calls_of(self.strategies, own.calls, own.decoding, own.joint_prompt, own.language, own.context)
+        joint = joint_strategies(self.strategies) if own.calls == "joint" else ()
+        planned = []
+        if joint:
+            template = joint_template(joint, own.joint_prompt, own.language, own.context)
+            planned.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, own.decoding, joint_schema(joint)))
+        return planned + [own_call(strategy, own.decoding) for strategy in self.strategies if strategy not in joint]
 
     def _asked(self, choice: Choice) -> list[Call]:
         return [call for call in self._calls if any(strategy.name in choice.texts for strategy in call.strategies)]
 
-    def _asked_of(self, query: Query, choice: Choice) -> Asked:
-        return Asked({call.name: call for call in self._asked(choice)}, self._guards.masked(query)[0], choice)
+    def _reader(self, query: Query, choice: Choice) -> Read:
+        calls, shown = {call.name: call for call in self._asked(choice)}, self._guards.masked(query)[0]
+        return lambda pair: read_call(calls[pair[0].name], [pair[1]], shown, choice)[0].values()
 
     def _request(self, call: Call, query: Query, shown: Query, mask: Mask, sample: int) -> Request:
         """Returns a request; `shown` is the query as the prompt has it."""

@@ -21,7 +21,7 @@ from jobs.job.measure_checks import deepest_rank
 from jobs.job.prepare import prepare
 from jobs.job.rewrite import read_rewriting
 from jobs.run.job import Job
-from rewriters.calls import calls_of
+from rewriters.calls import joint_strategies
 from rewriters.settings import SelectAdaptive, SelectAll
 from tests.support.jobs.drawn_ablations import PAGES, UNREADABLE, World, answered, build_indexes, embed, refused, score
 from tests.support.jobs.in_process_runs import run_in_process
@@ -117,8 +117,7 @@ def texts_of(folder: Path, arm: str | None, strategies: list[str]) -> list[Row]:
 
 def joint_names(config: Config) -> list[str]:
     rewriting = read_rewriting(config)
-    calls = calls_of(rewriting.pool, rewriting.calls, rewriting.decoding, "", None, False) if rewriting.pool else []
-    return [one.name for call in calls if call.kind == "joint" for one in call.strategies]
+    return [one.name for one in joint_strategies(rewriting.pool)] if rewriting.calls == "joint" else []
 
 
 def reads_a_part(config: Config, arm: Config) -> bool:
