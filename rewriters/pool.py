@@ -63,11 +63,7 @@ class Named(NamedTuple):
 
 
 def named(entry: Entry) -> Named:
-    """Returns an entry of the config taken apart.
-
-    Raises:
-        ValueError: It is not a name, a path, or one of them with parameters.
-    """
+    """Returns an entry of the config taken apart. Raises ValueError if it is no name or path, alone or with parameters."""
     if isinstance(entry, str):
         return Named(entry, {})
     if isinstance(entry, Mapping) and len(entry) == 1:

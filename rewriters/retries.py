@@ -70,7 +70,6 @@ def settled(answered: Sequence[Pair], read: Read) -> list[Pair]:
 
 
 def _tries(answered: Sequence[Pair]) -> list[list[Pair]]:
-    """Returns the tries of each request, in order."""
     tries: dict[tuple[str, int], list[Pair]] = {}
     for pair in sorted(answered, key=lambda one: one[0].sample):
         tries.setdefault((pair[0].name, pair[0].sample % FIRST_TRY), []).append(pair)

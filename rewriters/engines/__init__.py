@@ -134,11 +134,7 @@ class Engine(Protocol):
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """Returns the engine of these settings, not started; its libraries are imported only when it is asked for.
-
-    Raises:
-        RewriterError: A value cannot work.
-    """
+    """Returns the engine of these settings, not started, its libraries not imported; RewriterError if a value cannot work."""
     module, _, name = getattr(settings, "opener", "").partition(":")
     loaded = module_beside(type(settings), module)
     if not hasattr(loaded, name):

@@ -59,11 +59,7 @@ class RecordedEngine:
     kind = "recorded"
 
     def __init__(self, settings: RecordedSettings) -> None:
-        """Reads and checks the whole recording.
-
-        Raises:
-            RewriterError: The file cannot be read, or a line (named in the message) is not a recording.
-        """
+        """Reads and checks the recording. Raises RewriterError if it cannot be read, or a line, which it names, is none."""
         self._path = settings.path
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query
         try:
@@ -120,7 +116,6 @@ class RecordedEngine:
         return content.hexdigest()[:32]
 
     def _at(self, line: _Line) -> tuple[str, _Completions]:
-        """Returns query and completions of a line that was indexed."""
         return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))
 
     def _parse(self, number: int, raw: bytes) -> tuple[str, _Completions]:

@@ -205,8 +205,6 @@ def _has_names(query: str) -> bool:
 
 
 class _Text:
-    """A rewrite, as parts are looked for in it."""
-
     def __init__(self, text: str) -> None:
         self._words = [_folded(word) for word in split_words(text)]
         self._spaced = f" {' '.join(split_words(text))} "

@@ -9,7 +9,7 @@ from rewriters.normalise import normalise
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.words import pattern, word_lists
-from rewriters.reading.words.languages import is_foreign, language_scripts, new_words, scripts, translated
+from rewriters.reading.words.languages import SURE_TITLE, is_foreign, language_of, language_scripts, new_words, scripts
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.romanisation import is_romanised
 from rewriters.reading.words.talk import ends_as_sentence
@@ -57,6 +57,7 @@ _PLACEHOLDER = pattern("placeholder")
 _DOTS = re.compile(r"[.…<>\[\]{}() _]{2,}")  # "..." where a rewrite should stand
 # A rewrite that begins with 24 or more characters of the instructions repeats them; fewer may agree by chance.
 _ECHO_CHARS, _ECHO_OPENING = 24, 60
+_normalised = lru_cache(maxsize=64)(normalise)  # of prompts
 
 
 def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
@@ -100,11 +101,6 @@ def _unwrap(text: str, query: str) -> str:
     return text
 
 
-@lru_cache(maxsize=64)
-def _normalised(instructions: str) -> str:
-    return normalise(instructions)
-
-
 def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str) -> Reason | None:
     """Returns the first reason why a value of `clean` is no valid rewrite, or None; the query itself is always valid.
 
@@ -138,7 +134,10 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
 
 def is_in_wrong_language(text: str, query: str) -> bool:
     """Returns True if a rewrite is in another script and does not respell its query, or surely in another language."""
-    return not is_respelled(query, text) if is_foreign(query, text) else translated(query, text)
+    if is_foreign(query, text):
+        return not is_respelled(query, text)
+    mine, theirs = language_of(query), language_of(text, SURE_TITLE)  # a text that quotes the query is in neither
+    return mine is not None and theirs is not None and mine != theirs
 
 
 def is_respelled(query: str, text: str) -> bool:

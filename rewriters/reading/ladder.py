@@ -85,13 +85,7 @@ def prepared(
 ) -> LlmAnswer:
     """Returns an answer as the readers want it: without reasoning and further turns, with single spaces.
 
-    Args:
-        text: The answer.
-        query: The query that was rewritten.
-        requested: The requested strategies, in the order of the prompt.
-        known: Other strategies whose labels may occur.
-        instructions: The prompt template.
-        truncated: The token limit cut the answer; values that are complete before the cut count.
+    The arguments are the fields of `LlmAnswer`; `known` are the other strategies whose labels may occur.
     """
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")

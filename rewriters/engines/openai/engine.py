@@ -48,8 +48,6 @@ _MAX_MESSAGE = 300  # characters of an error message
 
 @dataclass
 class _RequestState:
-    """State of one request so far."""
-
     tier: str | None  # that the latest answer was billed by
     first_sent: float = 0.0  # by `time.monotonic`: the patience begins there
     sends: int = 0
@@ -93,11 +91,7 @@ class OpenaiEngine:
         self._event_loop: EventLoopThread | None = None
 
     def check(self) -> None:
-        """Asks the server for its models, or for a completion if it does not list this one.
-
-        Raises:
-            RewriterError: The server, its TLS, the key, the address or the model is not usable.
-        """
+        """Asks the server for its models, or for a completion if it does not list this one."""
         event_loop = EventLoopThread(1)
         try:
             event_loop.run(self._server.check(self._model, self._args))
@@ -115,13 +109,7 @@ class OpenaiEngine:
         return {}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
-        """Yields every request once with its completion, in the order of completion, but for those that the gate refuses.
-
-        Threads share the places.
-
-        Raises:
-            RewriterError: No request can succeed, since the server refuses the key, the account or the address.
-        """
+        """Yields requests with their completions. Raises RewriterError if the server refuses the key, account or address."""
         self.start()
         assert self._event_loop is not None
         return self._event_loop.stream(requests, partial(self._complete_one, gate=gate))

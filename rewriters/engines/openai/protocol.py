@@ -300,7 +300,6 @@ def object_in(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _failure(status: int, headers: Mapping[str, str], content: bytes) -> RequestFailure:
-    """Returns the reason why a response has no completion."""
     details = error_details(content)
     message = f"HTTP {status}: {one_line(details.message, 200) or responses.get(status, 'nothing more')}"
     if status not in _FAILURES:

@@ -67,11 +67,7 @@ class ChatServer:
             await self._session.close()
 
     async def send(self, body: Mapping[str, Any], path: str) -> ChatResponse | RequestFailure:
-        """Sends one request, to a path behind the base URL, and returns the answer.
-
-        Raises:
-            RewriterError: The session is closed.
-        """
+        """Returns the answer to a request to a path behind the base URL. Raises RewriterError if the session is closed."""
         if self._session is None or self._session.closed:
             raise RewriterError("worker-died", f"engine {self._kind!r} is closed; run the same command again")
         status, headers, content = await self._exchange(self._session, path, body, self._seconds)
@@ -80,8 +76,7 @@ class ChatServer:
     async def check(self, model: str, args: Mapping[str, Any]) -> None:
         """Looks for a model in the server's list; where it is not there, or there is no list, one completion decides.
 
-        Raises:
-            RewriterError: The server does not have the model, or does not answer.
+        Raises RewriterError if the server does not have the model, or does not answer.
         """
         async with self._new_session() as session:
             status, content = await self._asked(session, "/models", None)

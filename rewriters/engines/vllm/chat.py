@@ -29,12 +29,9 @@ class Chat:
     """The chat format of one loaded model; its `marks` of reasoning stay in texts."""
 
     def __init__(self, tokenizer: Any, model: str, reasoning_parser: str | None) -> None:
-        """Reads the special tokens of vLLM's tokenizer.
+        """Reads the special tokens of vLLM's tokenizer. Raises RewriterError if the parser is unknown, or does not fit it.
 
         `model` is its name, for a warning; `reasoning_parser` is a name of vLLM's; None: marks of reasoning stay in the text.
-
-        Raises:
-            RewriterError: vLLM has no such parser, or it does not fit the tokenizer.
         """
         self._tokenizer, self.has_template = tokenizer, has_template(tokenizer)
         self._model, self._warned = model, False

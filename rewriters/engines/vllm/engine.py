@@ -58,11 +58,7 @@ class VllmEngine:
     kind = "vllm"
 
     def __init__(self, settings: VllmSettings) -> None:
-        """Checks the settings, located or as the config has them; loads nothing.
-
-        Raises:
-            RewriterError: `args` names an argument that the engine sets itself.
-        """
+        """Loads nothing. Raises RewriterError if `args` names an argument that the engine sets itself."""
         located = LocatedVllmSettings(**{"weights": settings.model, "commit": settings.revision} | settings.model_dump())
         self._settings, self._name, self._args = located, located.shown, located.args
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from rewriters.normalise import normalise
 from rewriters.reading.words import word_lists
 
-_SURE, _SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of another language
+_SURE, SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of another language
 
 
 @cache
@@ -45,12 +45,6 @@ def language_of(text: str, least: int = _SURE) -> str | None:
             by_language.setdefault(languages[word], set()).add(word)
     ((language, function_words),) = by_language.items() if len(by_language) == 1 else (("", set()),)
     return language if len(function_words) >= least else None
-
-
-def translated(query: str, rewrite: str) -> bool:
-    """Returns True if two texts are surely in different languages; a text that quotes the query is in neither."""
-    mine, theirs = language_of(query), language_of(rewrite, _SURE_TITLE)
-    return mine is not None and theirs is not None and mine != theirs
 
 
 # Japanese mixes these scripts, and the rewrite of a kana query may be in kanji; Chinese has Han, too. Hangul is a script of its
