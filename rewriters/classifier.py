@@ -81,6 +81,9 @@ class Rules(Settings):
         texts = chosen(self.strategies[query_type], pool, f"rules: strategies.{query_type}")
         return Choice(texts, query_type, f"{query_type}: {', '.join(texts) or 'no rewriting'}")
 
+    def types(self, queries: Sequence[str]) -> list[str]:
+        return [self.type_of(query) for query in queries]
+
     def prompt(self) -> str:
         """Returns the template of the LLM's request."""
         return prompt("classify").replace("{types}", "\n".join(f"- {name}: {text}" for name, text in self.descriptions.items()))

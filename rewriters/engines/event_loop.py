@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request
+from rewriters.engines import Completion, Request, SendGate
 
 _T = TypeVar("_T")
+_Answer = Callable[[Request], Awaitable[Completion]]
 _Answered = tuple[Request, Completion]
 _Results = queue.SimpleQueue[list[_Answered] | BaseException | None]
 
@@ -28,10 +29,8 @@ class EventLoopThread:
         self._thread.start()
         self._pending = asyncio.Semaphore(max_pending)
 
-    def stream(
-        self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion | None]]
-    ) -> Iterator[_Answered]:
-        """Yields every request once with its completion, in the order of completion, but for those that `answer` makes none of.
+    def stream(self, requests: Iterable[Request], answer: _Answer, gate: SendGate | None = None) -> Iterator[_Answered]:
+        """Yields every request once with its completion, in the order of completion, but for those that the gate refuses.
 
         A caller that stops early cancels its pending requests.
 
@@ -40,7 +39,7 @@ class EventLoopThread:
             BaseException: Whatever `answer` or `requests` raised; this ends the call.
         """
         results: _Results = queue.SimpleQueue()
-        feed = asyncio.run_coroutine_threadsafe(self._feed(requests, answer, results), self._loop)
+        feed = asyncio.run_coroutine_threadsafe(self._feed(requests, answer, gate, results), self._loop)
         try:
             while (batch := results.get()) is not None:
                 if isinstance(batch, asyncio.CancelledError):
@@ -67,9 +66,7 @@ class EventLoopThread:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels at its end what is pending
             runner.get_loop().run_forever()
 
-    async def _feed(
-        self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion | None]], results: _Results
-    ) -> None:
+    async def _feed(self, requests: Iterable[Request], answer: _Answer, gate: SendGate | None, results: _Results) -> None:
         # Completions of one turn of the loop are handed over together: at every hand-over the loop waits for the caller's
         # thread to get a core, and an engine answers hundreds of requests in a step.
         answered: list[_Answered] = []
@@ -80,9 +77,9 @@ class EventLoopThread:
                 answered.clear()
 
         async def feed(request: Request) -> None:
-            if (completion := await answer(request)) is None:
+            if gate is not None and not await gate.admit(request):
                 return
-            answered.append((request, completion))
+            answered.append((request, await answer(request)))
             if len(answered) == 1:
                 self._loop.call_soon(hand_over)
 

@@ -10,7 +10,7 @@ from rewriters.reading.words import pattern
 from rewriters.strategy import Strategy
 
 _CHATTER = pattern("chatter")
-_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
+FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")  # a line that opens or closes a fenced block
 SIGNS = "[–•·・‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"  # characters that stand before the items of a list, beside - and * and +
 BULLET = re.compile(rf"\s*(?:(?:[-*+]|{SIGNS})\s+|・)(?P<text>\S.*)")
 _NUMBER = re.compile(r"\s*[*_]{0,2}\(?(?P<count>\d{1,2})[.):、．）][*_]{0,2}\s{0,3}(?P<text>\S.*)")
@@ -20,14 +20,9 @@ _MOST_ITEM, _MOST_ITEM_WORDS = 60, 16  # of a keyword without a mark; words are 
 _SHORT_LABEL = re.compile(r"[\s>*_#`\-•]{0,12}[^\W\d_][\w-]{0,40}(?: [\w-]{1,40}){0,3} ?[*_`]{0,3} ?(?::\s|：|:$)")
 
 
-def is_fence(line: str) -> bool:
-    """Returns True if a line opens or closes a fenced block."""
-    return bool(_FENCE.fullmatch(line))
-
-
 def has_text(line: str) -> bool:
     """Returns True if a line has text and is no fence."""
-    return bool(line.strip()) and not is_fence(line)
+    return bool(line.strip()) and not FENCE.fullmatch(line)
 
 
 def paragraph(lines: list[str], at: int) -> str:
@@ -101,7 +96,7 @@ def _bare(lines: list[str]) -> list[str]:
     bare = []
     for line in lines:
         item = line.strip().rstrip(",;，、；")
-        if not item or is_fence(line):
+        if not item or FENCE.fullmatch(line):
             break
         if len(item) > _MOST_ITEM or length(item) > _MOST_ITEM_WORDS or re.search(r"[,;，、；:：.。!?！？]", item):
             return []

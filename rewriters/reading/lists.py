@@ -11,8 +11,8 @@ from typing import NamedTuple
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import LlmAnswer, Value
-from rewriters.reading.lines import BULLET, has_text, is_chatter, is_fence
-from rewriters.reading.markup import is_table_row, table, without_emphasis
+from rewriters.reading.lines import BULLET, FENCE, has_text, is_chatter
+from rewriters.reading.markup import ROW, table, without_emphasis
 from rewriters.reading.words import talk
 from rewriters.reading.words.refusals import is_refusal, without_questions
 
@@ -44,7 +44,7 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
     kept = [
         row
         for row in items
-        if row.text and not is_chatter(row.text, query) and not talk.is_thought(row.text, query) and not talk.is_rule(row.text)
+        if row.text and not (is_chatter(row.text, query) or talk.is_thought(row.text, query) or talk.RULE.match(row.text))
     ]
     plain = [_PLAIN_LEAD_IN.match(one.text) for one in kept]
     leads = [found["lead"] for found in plain if found is not None]
@@ -270,7 +270,7 @@ def _column(rows: list[list[str]], lines: list[str], query: str) -> list[tuple[i
     if not columns:
         return []
     chosen = named[0] if named else max(columns, key=lambda at: sum(len(row[at]) for row in body))
-    at_row = [at for at, line in enumerate(lines) if is_table_row(line)]
+    at_row = [at for at, line in enumerate(lines) if ROW.match(line)]
     numbers = at_row[-len(body) :]
     return [
         (number, row[chosen])
@@ -286,7 +286,7 @@ def _bare(lines: list[str], answer: LlmAnswer, most: int) -> list[tuple[int, str
     for at, line in enumerate(lines):
         if not line.strip():
             blocks.append([])
-        elif not is_fence(line) and not talk.is_rule(line) and not is_table_row(line):
+        elif not (FENCE.fullmatch(line) or talk.RULE.match(line) or ROW.match(line)):
             blocks[-1].append((at, line))
     blocks = [block for block in blocks if block]
     thought = False

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rewriters.reading.answer import label_key
 
-_ROW = re.compile(r"\s*\|(?P<cells>.+)\|\s*$")
+ROW = re.compile(r"\s*\|(?P<cells>.+)\|\s*$")
 _SEPARATOR = re.compile(r"\s*\|?(?:\s?:?-{2,}:?\s?\|)+\s?(?::?-{2,}:?\s?)?\|?\s*$")
 _ELEMENT = re.compile(
     r"<(?P<tag>[A-Za-z][\w.:-]{0,40})(?P<attributes>(?:\s[^<>\n]{0,200})?)>(?P<content>[^<>]*)</(?P=tag)\s?>", re.IGNORECASE
@@ -64,11 +64,6 @@ def final_box(text: str, query: str) -> str:
     return boxes[-1] if boxes else text
 
 
-def is_table_row(line: str) -> bool:
-    """Returns True if a line is a row of a Markdown table."""
-    return _ROW.match(line) is not None
-
-
 def table(lines: list[str]) -> list[list[str]]:
     """Returns the rows of the first Markdown table, its head first, as cells without emphasis; empty without a table."""
     rows: list[list[str]] = []
@@ -76,7 +71,7 @@ def table(lines: list[str]) -> list[list[str]]:
     for line in lines:
         if rows and _SEPARATOR.match(line):
             ruled = True
-        elif row := _ROW.match(line):
+        elif row := ROW.match(line):
             rows.append([cell.strip(" *_`") for cell in row["cells"].split("|")])
         elif rows:
             break

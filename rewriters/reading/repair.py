@@ -11,7 +11,7 @@ from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.json_object import decode, value, whole
 from rewriters.reading.lines import has_text, leading_value, list_items, opens_with, paragraph
-from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
+from rewriters.reading.markup import ROW, code_lines, elements, has_tags, without_wrapper
 from rewriters.reading.words import talk
 from rewriters.reading.words.refusals import without_questions
 from rewriters.reading.words.sentences import sentences
@@ -132,7 +132,7 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
 
 def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
     """Returns the number of the next line with text from `at` on, fences and code left out; None without one."""
-    kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not talk.is_rule(lines[n]))
+    kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not talk.RULE.match(lines[n]))
     return next(kept, None)
 
 
@@ -144,7 +144,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
     if talk.is_introduction(line, query):
         is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
         return not (is_about_code and strategy.is_passage and not talk.is_label(line, query))
-    if talk.is_label(line, query) or is_table_row(line) or talk.ORIGINAL.match(line):
+    if talk.is_label(line, query) or ROW.match(line) or talk.ORIGINAL.match(line):
         return True
     if talk.is_comment(lines[after], query):
         return False  # and so the line before is the text

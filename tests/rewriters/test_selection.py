@@ -111,7 +111,7 @@ def test_conditions_of_a_rule_hold_together() -> None:
     rule = {"type": "frage", "starts": ["wie"], "without": ["viel"], "pattern": r"\d", "at_most_words": 4}
     rules = own(rules=[rule, *GOOD["rules"]], otherwise="vergleich")
     missing_one_each = ["wie viel ist 67", "wie alt ist er", "so wie 67 und", "wie alt mit 67 und mehr"]
-    assert [rules.type_of(query) for query in ("wie alt mit 67", *missing_one_each)] == ["frage", *["vergleich"] * 4]
+    assert rules.types(["wie alt mit 67", *missing_one_each]) == ["frage", *["vergleich"] * 4]
 
 
 def test_the_llm_is_asked_for_the_type_by_a_request_of_its_own() -> None:

@@ -74,8 +74,7 @@ class OpenaiEngine:
         for name in _RESERVED_ARGS & settings.args.keys():
             line = f"engine {self.kind!r}: args must not have {name}, which the engine sets itself; remove it"
             raise RewriterError("engine-setting", line)
-        self._max_in_flight = settings.max_in_flight
-        self._model, self._args = settings.model, dict(settings.args)
+        self._settings, self._model, self._args = settings, settings.model, settings.args
         self._server = ChatServer(settings, self.protocol)
         self._service = f"LLM server {self._server.base}"
         self._patience = 60 * settings.patience_minutes
@@ -84,7 +83,6 @@ class OpenaiEngine:
         self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
         self._limit = AimdLimit(settings.max_in_flight, self._patience)
-        self._tier = settings.asked_tier
         self._refusals, self._probing = Refusals(), asyncio.Lock()
         self._lock = threading.Lock()
         self._closed = False
@@ -104,7 +102,7 @@ class OpenaiEngine:
             if self._closed:
                 raise RewriterError("worker-died", f"engine {self.kind!r} is closed; run the same command again")
             if self._event_loop is None:
-                self._event_loop = EventLoopThread(_PENDING_PER_PLACE * self._max_in_flight)
+                self._event_loop = EventLoopThread(_PENDING_PER_PLACE * self._settings.max_in_flight)
                 self._event_loop.run(self._server.open())
         return {}
 
@@ -112,7 +110,7 @@ class OpenaiEngine:
         """Yields requests with their completions. Raises RewriterError if the server refuses the key, account or address."""
         self.start()
         assert self._event_loop is not None
-        return self._event_loop.stream(requests, partial(self._complete_one, gate=gate))
+        return self._event_loop.stream(requests, partial(self._complete_one, gate=gate), gate)
 
     def identity(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": self._model, "args": self._args}
@@ -125,10 +123,8 @@ class OpenaiEngine:
             event_loop.run(self._server.close())
             event_loop.close()
 
-    async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
-        if gate is not None and not await gate.admit(request):
-            return None
-        state, protocol = _RequestState(self._tier), self.protocol
+    async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion:
+        state, protocol = _RequestState(self._settings.asked_tier), self.protocol
         path = protocol.text_path if request.as_text else protocol.path
         while True:
             try:
@@ -218,7 +214,7 @@ class OpenaiEngine:
             self._warned_of_usage = True
             _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
         state.add(response.usage, response.tier)
-        state.tier = response.tier or self._tier  # and not that of an answer before
+        state.tier = response.tier or self._settings.asked_tier  # and not that of an answer before
         usage, left_out = "counted" if counted else "reported", ", ".join(state.left_out) or None
         return self._completion(state, response.text, response.finish_reason, usage=usage, left_out=left_out)
 

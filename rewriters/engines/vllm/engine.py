@@ -127,7 +127,7 @@ class VllmEngine:
         """Yields the completion of each request that the gate admits, as they come; those of several calls run together."""
         self.start()
         assert self._event_loop is not None
-        return self._event_loop.stream(requests, functools.partial(self._answer, gate=gate))
+        return self._event_loop.stream(requests, functools.partial(self._answer, gate=gate), gate)
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the text; which files the names stand for is for the caller to add."""
@@ -147,10 +147,8 @@ class VllmEngine:
         if self._watchdog is not None:
             self._watchdog.close()
 
-    async def _answer(self, request: Request, gate: SendGate | None) -> Completion | None:
+    async def _answer(self, request: Request, gate: SendGate | None) -> Completion:
         """One request, sent until it is answered or has had its attempts."""
-        if gate is not None and not await gate.admit(request):
-            return None
         attempt = 0
         while True:
             # One of those that an engine died under may be the one that kills it.

@@ -33,7 +33,7 @@ _LABEL_WORDS = pattern("label_words")
 ORIGINAL = pattern("original")  # a label of what was asked ("Original query: ...")
 _LABEL = re.compile(r"[\s*_#>`-]{0,6}(?P<label>[^:：\n]{1,60}?)[*_`]{0,3}\s?[:：][*_`]{0,3}\s{0,3}(?P<rest>.*)", re.DOTALL)
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+\S|\s{0,3}(?P<bold>\*\*|__)(?!\s)[^*_\n]{1,200}(?P=bold)\s?[:：]?\s*$")
-_RULE = re.compile(r"\s*(?:[-=_*]\s?){3,}\s*$")
+RULE = re.compile(r"\s*(?:[-=_*]\s?){3,}\s*$")  # a line that is only drawn
 _COLON = re.compile(r"[:：][\s*_`]{0,4}$")
 
 _SENTENCE_END = re.compile(r"[.!。！][\"'”’)\]）」*_]{0,3}\s*$")
@@ -53,11 +53,6 @@ def ends_in_colon(text: str) -> bool:
 def ends_as_sentence(text: str) -> bool:
     """Returns True if a text ends with a full stop or an exclamation mark."""
     return _SENTENCE_END.search(text) is not None
-
-
-def is_rule(line: str) -> bool:
-    """Returns True if a line is only drawn."""
-    return _RULE.match(line) is not None
 
 
 def is_heading(line: str) -> bool:
@@ -161,7 +156,7 @@ def _shares_words(text: str, query: str, least: int = 1) -> bool:
 
 def is_comment(line: str, query: str) -> bool:
     """Returns True if a line behind a text comments on it."""
-    if is_chatter(line, query) or is_rule(line) or (is_heading(line) and given_in(line)):
+    if is_chatter(line, query) or RULE.match(line) or (is_heading(line) and given_in(line)):
         return True
     stripped = line.strip()
     if stripped[:1] in ("(", "（") and stripped[-1:] in (")", "）"):
