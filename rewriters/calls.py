@@ -131,6 +131,11 @@ def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
     return joint
 
 
+def joint_call(strategies: tuple[Strategy, ...], decoding: Mapping[str, Any], template: str) -> Call:
+    """Returns the request of several strategies."""
+    return Call("joint", REQUEST_NAME, REQUEST_NAME, template, strategies, decoding, joint_schema(strategies))
+
+
 def own_call(s: Strategy, decoding: Mapping[str, Any]) -> Call:
     """Returns the request of one strategy. Raises RewriterError if it samples several answers at temperature 0."""
     own, samples = {**decoding, **s.decoding}, s.n if s.output == "text" else 1

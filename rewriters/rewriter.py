@@ -11,16 +11,7 @@ from typing import Any
 
 from cluster.errors import RewriterError
 from rewriters import adaptive, classifier, settings
-from rewriters.calls import (
-    JOINT_PROMPT,
-    REQUEST_NAME,
-    Call,
-    in_prompt_order,
-    joint_schema,
-    joint_strategies,
-    joint_template,
-    own_call,
-)
+from rewriters.calls import JOINT_PROMPT, Call, in_prompt_order, joint_call, joint_strategies, joint_template, own_call
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import Guards
 from rewriters.guards.mask import Mask, unmasked
@@ -44,9 +35,7 @@ class Rewriting:
     joint_prompt: str = JOINT_PROMPT  # of `load_joint_prompt`
     language: str | None = None  # that rewrites are written in; None: the query's
     context: bool = False  # whether queries have earlier turns
-    select: settings.SelectSettings = field(
-        default_factory=lambda: settings.SelectAll(kind="all")
-    )  # the config's `rewrite.select`
+    select: settings.SelectSettings = field(default_factory=lambda: settings.SelectAll(kind="all"))  # `rewrite.select`
     rules: classifier.Rules | None = None  # of a selection by type
     demonstrations: tuple[adaptive.Demonstration, ...] = ()  # of adaptive selection
     guards: settings.GuardSettings = field(default_factory=settings.GuardSettings)  # what is masked, checked and left out
@@ -222,7 +211,7 @@ class Rewriter:
         planned = []
         if joint:
             template = joint_template(joint, own.joint_prompt, own.language, own.context)
-            planned.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, own.decoding, joint_schema(joint)))
+            planned.append(joint_call(joint, own.decoding, template))
         return planned + [own_call(strategy, own.decoding) for strategy in self.strategies if strategy not in joint]
 
     def _asked(self, choice: Choice) -> list[Call]:

@@ -1,7 +1,7 @@
 """Selection: which strategies of the pool rewrite a query.
 
 Here they are chosen by the query and its values. `rewriters/classifier.py` chooses by the type of the query; with adaptive
-selection the LLM chooses while it writes (`rewriters/adaptive.py`).
+selection the LLM chooses while it writes (`rewriters/adaptive.py`). The gate decides before whether it is rewritten at all.
 """
 
 import random
@@ -13,6 +13,7 @@ from cluster.errors import RewriterError, nearest
 from rewriters.query import Query
 from rewriters.strategy import Strategy
 
+GATE_VERSION = 1  # raised when the same scores would be decided upon otherwise; part of a run's fingerprint
 NONE = "none"
 _BETWEEN = re.compile(r"[,;](?![^()]*\))")  # strategies; commas in brackets are between parameters
 
@@ -78,3 +79,19 @@ def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], w
                 "selection", f"{where}: {name!r} is not among rewrite.strategies{nearest(name, known)}; {remedy}"
             )
     return {name: None for name in known if name in names}
+
+
+class Gated(NamedTuple):
+    """Verdict of the gate on a query, by what a retriever finds for the original alone."""
+
+    sure: bool  # whether the retriever is sure of it, so that it is not rewritten
+    reason: str  # why, in words
+
+
+def decide(by: str, scores: Sequence[float], below: float) -> Gated:
+    """Returns the gate's verdict on a query by the scores, best first, of a retriever's list of the original."""
+    if not len(scores):
+        return Gated(False, f"gate: {by} finds nothing")
+    sure = scores[0] >= below
+    reason = f"best score {scores[0]:.4g} ({'at least' if sure else 'below'} {below:.4g})"
+    return Gated(sure, f"gate: {by} is {'sure' if sure else 'not sure'}: {reason}")

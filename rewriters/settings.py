@@ -132,6 +132,15 @@ SelectSettings = Annotated[
 ]
 
 
+class GateSettings(Settings):
+    """Skips rewriting of queries that a retriever is sure of."""
+
+    by: Annotated[str, Field(min_length=1)]
+    """Retriever whose list of the original decides."""
+    below: float
+    """Queries with a best score of at least this are not rewritten."""
+
+
 class GuardSettings(Settings):
     """Checks around the LLM; each only counts unless told otherwise."""
 

@@ -6,9 +6,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
-from rewriters.gate import GateSettings
 from rewriters.pool import named
-from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
+from rewriters.settings import DecodingSettings, GateSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 
 
 def _kind(value: Any) -> Any:

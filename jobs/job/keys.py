@@ -15,8 +15,8 @@ from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.fusion import DIVIDE_VERSION, DUPLICATES_VERSION, FUSION_VERSION, JOINING
 from retrievers.join import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
-from rewriters.gate import GATE_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
+from rewriters.selection import GATE_VERSION
 from rewriters.settings import identity_fields
 
 SCHEMA_VERSION = 2  # of the tables and of run.json

@@ -89,7 +89,7 @@ def _of_markup(answer: LlmAnswer) -> Found:
     """Returns the texts of XML elements that are named as strategies, or of a Markdown table with their names."""
     pairs: list[tuple[str, str]] = []
     if has_tags(answer.text, answer.query):
-        pairs = [(name, one.content) for one in elements(answer.text) for name in one.names]
+        pairs = [(name, content) for names, content in elements(answer.text) for name in names]
     rows = [] if pairs else table(answer.text.split("\n"))
     if rows and sum(label_key(_bare(cell)) in answer.names for cell in rows[0]) >= min(2, len(answer.requested)):
         pairs = list(zip(rows[0], rows[1], strict=False))

@@ -1,7 +1,6 @@
 """Markup around texts that nobody asked for: Markdown tables, XML elements, fences, emphasis."""
 
 import re
-from typing import NamedTuple
 
 from rewriters.reading.answer import label_key
 
@@ -22,22 +21,15 @@ _PROSE = {"", "text", "txt", "markdown", "md", "plaintext", "plain", "query", "q
 _PAGE = re.compile(r"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 
 
-class Element(NamedTuple):
-    """An XML element without elements inside; `names` are its tag and the values of its attributes, as label keys."""
-
-    names: tuple[str, ...]
-    content: str
-
-
 def has_tags(text: str, query: str) -> bool:
     """Returns True if a text has tags, and the query has none."""
     return _TAG.search(text) is not None and _TAG.search(query) is None
 
 
-def elements(text: str) -> list[Element]:
-    """Returns the innermost XML elements that have text, in order."""
+def elements(text: str) -> list[tuple[list[str], str]]:
+    """Returns the innermost XML elements that have text, in order: label keys of the tag and of attributes, and the text."""
     return [
-        Element((label_key(element["tag"]), *map(label_key, _ATTRIBUTE.findall(element["attributes"]))), content)
+        ([label_key(name) for name in (element["tag"], *_ATTRIBUTE.findall(element["attributes"]))], content)
         for element in _ELEMENT.finditer(text)
         if (content := " ".join(element["content"].split()))
     ]

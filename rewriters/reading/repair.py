@@ -114,9 +114,9 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     if has_tags(text, answer.query):
         text = without_wrapper(text)
         wanted = _NAMES | set(map(label_key, strategy.names))
-        named = [one for one in elements(text) if set(one.names) & wanted]
+        named = [content for names, content in elements(text) if wanted.intersection(names)]
         if len(named) == 1:
-            return {strategy.name: [Value(named[0].content)]}
+            return {strategy.name: [Value(named[0])]}
     lines = text.split("\n", _MAX_LINES)
     lines = ["" if line[:1] in "[【" and talk.is_label(line, answer.query) else line for line in lines]
     first = next((line.lstrip() for line in lines if has_text(line)), "")
@@ -127,7 +127,13 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
     if spoken is not None and spoken["who"] == "A":
         return {}  # what stands before is a question that the model answers itself
-    return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
+    skipped = code_lines(lines)
+    at, thought = _start(lines, answer, strategy, skipped)
+    if at is None or (thought and answer.truncated):
+        return {}
+    if strategy.is_passage:
+        return _passage(lines, at, answer, strategy, thought, skipped)
+    return _line(lines, at, answer, strategy, thought)
 
 
 def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
@@ -183,11 +189,7 @@ def _labelled_answer(lines: list[str], at: int, query: str) -> int | None:
     return label_end
 
 
-def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
-    skipped = code_lines(lines)
-    at, thought = _start(lines, answer, strategy, skipped)
-    if at is None or (thought and answer.truncated):
-        return {}
+def _line(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, thought: bool) -> Found:
     text = talk.without_label(lines[at], answer.query)
     again = normalise(text)  # a small model writes its line again and again
     lines = [*lines[:at], text, *(one for one in lines[at + 1 :] if normalise(talk.without_label(one, answer.query)) != again)]
@@ -228,18 +230,14 @@ def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
     return apart and ends and not text_ends  # such as the offer to do more
 
 
-def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
-    skipped = code_lines(lines)
-    at, thought = _start(lines, answer, strategy, skipped)
-    if at is None or (thought and answer.truncated):
-        return {}
+def _passage(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, thought: bool, skipped: set[int]) -> Found:
     following = _follows(lines, at + 1, skipped)
     if following is not None and _is_title(lines, at, following):
         at = following
     if thought:
-        at = _last_clean(lines, at, answer.query)
-        if at is None:
+        if (last := _last_clean(lines, at, answer.query)) is None:
             return {}
+        at = last
     text = _RUN_IN.sub("", talk.without_label(lines[at], answer.query))
     lines = [*lines[:at], text or lines[at], *lines[at + 1 :]]
     value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)

@@ -155,11 +155,11 @@ def _of_elements(answer: LlmAnswer, strategy: Strategy) -> list[Value]:
     """Returns the texts of XML elements: of those named as the strategy or its keys, else those of the commonest name."""
     parts = elements(answer.text)
     wanted = set(map(label_key, (*strategy.names, *strategy.keys)))
-    chosen = [one for one in parts if set(one.names) & wanted] if strategy.keys else []
+    chosen = [text for names, text in parts if wanted.intersection(names)] if strategy.keys else []
     if not chosen and parts:
-        most = Counter(re.sub(r"\d+$", "", one.names[0]) for one in parts).most_common(1)[0][0]
-        chosen = [one for one in parts if re.sub(r"\d+$", "", one.names[0]) == most]
-    return [Value(one.content) for one in chosen]
+        most = Counter(re.sub(r"\d+$", "", names[0]) for names, _ in parts).most_common(1)[0][0]
+        chosen = [text for names, text in parts if re.sub(r"\d+$", "", names[0]) == most]
+    return [Value(text) for text in chosen]
 
 
 def _marked_parts(text: str, marks: Marks, begins: bool) -> Iterator[tuple[str, bool]]:

@@ -18,7 +18,6 @@ from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
 from rewriters.engines.anthropic import MessagesProtocol
 from rewriters.engines.openai.protocol import ChatProtocol
-from rewriters.gate import decide
 from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, has_check_digit, unmasked
 from rewriters.guards.preserve import lost, parts
@@ -33,7 +32,7 @@ from rewriters.reading.words.languages import folded, is_foreign, language_of, l
 from rewriters.reading.words.romanisation import is_romanised
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.selection import Choice, chosen
+from rewriters.selection import Choice, chosen, decide
 from rewriters.settings import SelectAdaptive, SelectClassified, SelectColumn
 from rewriters.steps.results import StepResult, read_step
 from rewriters.steps.step import LlmStep

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # workers of most stages need no more than what they are give
     from jobs.chain.arms.tasks import LlmTask
     from jobs.config.settings import WebSearchSettings
     from retrievers.settings import FuseSettings
-    from rewriters.gate import GateSettings
     from rewriters.rewriter import Rewriting
+    from rewriters.settings import GateSettings
     from rewriters.steps.settings import GradeSettings
 
 

@@ -18,7 +18,7 @@ from jobs.chain.worker import WorkerJob
 from jobs.counts import GATE_STAGE
 from jobs.tables import ORIGINAL, unnested, with_appended, with_columns
 from retrievers.retriever import RankedList, SearchText, single_lists
-from rewriters.gate import Gated, decide
+from rewriters.selection import Gated, decide
 
 
 class Gating:

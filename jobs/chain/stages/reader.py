@@ -11,12 +11,11 @@ from jobs.chain.block import Ask, LlmBlock, Step
 from jobs.chain.journal import Key
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
-from rewriters.gate import Gated
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.results import RewriteFailure, Rewritten
 from rewriters.rewriter import Rewriter
-from rewriters.selection import Choice
+from rewriters.selection import Choice, Gated
 
 _NO_MASK = Mask(())  # the rewriter puts back what it masks
 
