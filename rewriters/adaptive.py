@@ -52,11 +52,7 @@ def load_demonstrations(path: str | None, read: Read = read_local) -> tuple[Demo
 
 
 def adaptive_template(
-    pool: Sequence[Strategy],
-    demonstrations: Sequence[Demonstration],
-    language: str | None = None,
-    context: bool = False,
-    least: int = 0,
+    pool: Sequence[Strategy], demonstrations: Sequence[Demonstration], language: str | None, context: bool, least: int
 ) -> str:
     """Returns the prompt of adaptive selection; `{query}` and `{context}` are left to `render`.
 

@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from cluster.cause import absent, one_line
 from cluster.errors import RewriterError
@@ -29,15 +29,8 @@ from rewriters.normalise import normalise
 
 _MODEL = "recorded"  # where a recording does not name its model
 _Completions = dict[str, list[dict[str, Any]]]
+_Line = tuple[int, int, int]  # position of a line: its number from 1, its first byte, and its length in bytes
 _USAGE = ("prompt_tokens", "cached_tokens", "completion_tokens")
-
-
-class _Line(NamedTuple):
-    """Position of a line: its number from 1, its first byte, and its length in bytes."""
-
-    number: int
-    start: int
-    length: int
 
 
 def _opened(path: str) -> IO[bytes]:
@@ -100,23 +93,23 @@ class RecordedEngine:
         for number, raw in enumerate(self._file, start=1):
             content.update(raw)
             if raw.strip():
-                line = _Line(number, start, len(raw))
                 query, completions = self._parse(number, raw)
                 where = _digest(query)
                 for other in self._lines.get(where, ()):
                     others = self._at(other)[1]
                     for name in completions.keys() & others.keys():
                         if [one["text"] for one in completions[name]] != [one["text"] for one in others[name]]:
-                            problem = f"has another text for {name!r} than line {other.number}, and their queries are the same"
+                            problem = f"has another text for {name!r} than line {other[0]}, and their queries are the same"
                             raise self._error(number, f"{problem}; keep one")
-                self._lines[where] = (*self._lines.get(where, ()), line)
+                self._lines[where] = (*self._lines.get(where, ()), (number, start, len(raw)))
             start += len(raw)
         if not self._lines:
             raise self._error(number, "the file ends without a record (per line a JSON object: query, completions); add some")
         return content.hexdigest()[:32]
 
     def _at(self, line: _Line) -> tuple[str, _Completions]:
-        return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))
+        number, start, length = line
+        return self._parse(number, os.pread(self._file.fileno(), length, start))
 
     def _parse(self, number: int, raw: bytes) -> tuple[str, _Completions]:
         try:

@@ -58,12 +58,9 @@ def _texts_of(part: str, strategy: Strategy, cut: bool) -> Iterator[Value]:
 
 
 def _in_any_form(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]:
-    read = _json_texts(answer, strategy)
-    if read:
-        return [Value(text) for text in read], "json"
     start = _JSON.search(answer.text)
-    if start and (literal := _python_list(answer.text[start.end() :])):
-        return [Value(text) for text in literal], "json"
+    if read := _json_texts(answer, strategy) or (_python_list(answer.text[start.end() :]) if start else []):
+        return [Value(text) for text in read], "json"
     if start and not answer.text[: start.start()].strip(" `\n"):
         return [Value(text) for text in _closed_strings(answer, strategy)], "salvage"
     if has_tags(answer.text, answer.query):

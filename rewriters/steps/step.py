@@ -94,12 +94,7 @@ def shipped_steps() -> list[str]:
 
 
 def load_step(
-    source: str,
-    known: frozenset[str],
-    where: str,
-    parameters: Mapping[str, str] | None = None,
-    language: str | None = None,
-    read: Read = read_local,
+    source: str, known: frozenset[str], where: str, parameters: Mapping[str, str], language: str | None, read: Read = read_local
 ) -> LlmStep:
     """Returns the step of a file, with its own variables filled in.
 
@@ -120,11 +115,11 @@ def load_step(
     declared = take_variables("prompt", where, fields)
     if "name" in fields:
         raise RewriterError("prompt", f"{where}: name is not a field of a file; remove it")
-    for key in (parameters or {}).keys() - declared.keys():
+    for key in parameters.keys() - declared.keys():
         raise RewriterError("prompt", f"{where}: has no variable {key!r}{nearest(key, declared)}")
     with checked("prompt", where, lambda place: () if place else [*LlmStep.model_fields, "variables"]):
         step = LlmStep.model_validate(fields | {"name": Path(source).stem})
-    filled = declared | dict(parameters or {}) | {"language": language or OF_THE_QUERY}
+    filled = {**declared, **parameters} | {"language": language or OF_THE_QUERY}
     step = step.model_copy(update={name: render(getattr(step, name), filled) for name in ("system", "prompt")})
     for name in sorted((variables(step.prompt) | variables(step.system)) - known):
         line = f"{where}: no variable {{{name}}}{nearest(name, known)}; correct it, or declare it"

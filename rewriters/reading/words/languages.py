@@ -18,14 +18,11 @@ _SURE, SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of anoth
 @cache
 def _language_of() -> dict[str, str]:
     """Returns word -> its language, of the words that only one language has."""
-    language_by_word: dict[str, str] = {}
-    shared: set[str] = set()
+    languages: dict[str, set[str]] = {}
     for language, function_words in word_lists()["function_words"].items():
-        for word in set(function_words.split()):
-            key = folded(word)
-            shared |= {key} & set(language_by_word)
-            language_by_word[key] = language
-    return {word: language for word, language in language_by_word.items() if word not in shared}
+        for word in function_words.split():
+            languages.setdefault(folded(word), set()).add(language)
+    return {word: of_word.pop() for word, of_word in languages.items() if len(of_word) == 1}
 
 
 def folded(text: str) -> str:

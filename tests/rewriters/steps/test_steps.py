@@ -30,7 +30,7 @@ def said(text: str | None, finish_reason: str = "stop") -> Completion:
 
 @pytest.mark.parametrize("name", ["answer", "iterate", "short_answer"])
 def test_a_built_in_step_fills_its_prompt(name: str) -> None:
-    step = load_step(name, KNOWN, "answer.prompt", language="German")
+    step = load_step(name, KNOWN, "answer.prompt", {}, "German")
     request = step.request(
         Query("id", "why {text}?"), {"documents": "[1] {query}", "tried": "-"}, Mask(()), {"seed": 0}, "engine"
     )
@@ -44,7 +44,7 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
     built_in = {"accuracy", "answer", "criteria", "iterate", "refine", "relevance", "short_answer", "three_grades"}
     assert built_in <= {*shipped_steps()}
-    step = load_step("relevance", JUDGED, "judge.relevance.prompt")
+    step = load_step("relevance", JUDGED, "judge.relevance.prompt", {}, None)
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
     assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"
     assert request.schema is not None
@@ -53,18 +53,18 @@ def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
 
 
 def test_the_prompt_of_criteria_asks_for_eight_grades_and_that_of_accuracy_for_a_word() -> None:
-    criteria = load_step("criteria", frozenset({"query", "context", "answer", "documents"}), "judge.criteria.prompt")
+    criteria = load_step("criteria", frozenset({"query", "context", "answer", "documents"}), "judge.criteria.prompt", {}, None)
     grades = {name: place % 6 for place, name in enumerate(criteria.keys)}
     assert len(grades) == 8
     assert dict(read_step(criteria, said(json.dumps(grades)), "q").grades) == grades
     assert read_step(criteria, said(json.dumps(grades | {"creativity": 6})), "q").reason == "unparsable"
-    accuracy = load_step("accuracy", frozenset({"query", "context", "answer", "gold"}), "judge.accuracy.prompt")
+    accuracy = load_step("accuracy", frozenset({"query", "context", "answer", "gold"}), "judge.accuracy.prompt", {}, None)
     found = [read_step(accuracy, said(text), "q").grade for text in ("Correct.", "**incorrect**", "partly correct", "1")]
     assert found == [1, 0, None, None]
 
 
 def test_requests_are_told_apart_by_what_they_show() -> None:
-    step, query = load_step("answer", KNOWN, "answer.prompt"), Query("id", "q")
+    step, query = load_step("answer", KNOWN, "answer.prompt", {}, None), Query("id", "q")
     first, other = (step.request(query, {"documents": text}, Mask(()), {}, "e") for text in ("a", "b"))
     assert first.variables != other.variables
     assert first.prompt_hash == other.prompt_hash
@@ -72,7 +72,7 @@ def test_requests_are_told_apart_by_what_they_show() -> None:
 
 def test_personal_data_of_the_query_are_masked() -> None:
     mask = Mask(["mail"])
-    step, query = load_step("answer", KNOWN, "a"), Query("id", "mail of joe@corp.org")
+    step, query = load_step("answer", KNOWN, "a", {}, None), Query("id", "mail of joe@corp.org")
     request = step.request(query, {"documents": "x"}, mask, {}, "e")
     assert "joe@corp.org" not in request.prompt
     assert mask.values
@@ -85,15 +85,15 @@ def test_personal_data_of_the_query_are_masked() -> None:
 def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("variables: {domain: law}\nsystem: About {domain}.\nprompt: '{documents} {query}'\n")
-    assert load_step(str(path), KNOWN, "answer.prompt").system == "About law."
-    assert load_step(str(path), KNOWN, "answer.prompt", {"domain": "bread"}).system == "About bread."
+    assert load_step(str(path), KNOWN, "answer.prompt", {}, None).system == "About law."
+    assert load_step(str(path), KNOWN, "answer.prompt", {"domain": "bread"}, None).system == "About bread."
     path.write_text("variables: [domain]\nprompt: '{documents} {query}'\n")
     with pytest.raises(RewriterError, match="variables: should hold names with their values"):
-        load_step(str(path), KNOWN, "answer.prompt")
+        load_step(str(path), KNOWN, "answer.prompt", {}, None)
 
 
 def test_reasoning_is_no_part_of_an_answer() -> None:
-    step = load_step("answer", KNOWN, "a")
+    step = load_step("answer", KNOWN, "a", {}, None)
     assert read_step(step, said("<think>hm</think> It is 4 [1]."), "q").text == "It is 4 [1]."
     assert read_step(step, said("<think>hm"), "q").reason == "empty"
     assert read_step(step, said("<think>hm", "length"), "q").reason == "truncated"

@@ -12,7 +12,7 @@ from rewriters.engines.settings import RecordedSettings
 from rewriters.steps.settings import AnswerSettings
 from rewriters.steps.step import load_step
 
-STEP = load_step("answer", frozenset({"query", "documents", "context"}), "answer.prompt")
+STEP = load_step("answer", frozenset({"query", "documents", "context"}), "answer.prompt", {}, None)
 ENGINE = AnsweredBy(RecordedSettings(kind="recorded", path="x"), {})
 
 
