@@ -96,9 +96,8 @@ def adaptive_template(
 
 def reason_in(answer: str) -> str | None:
     """Returns the reason that an answer gives, on one line; None without one."""
-    match = next(reversed(list(_REASON.finditer(answer))), None)  # drafts come first
-    match = match or next(reversed(list(_JSON_REASON.finditer(answer))), None)
-    return " ".join(match["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if match else None
+    matches = [*_JSON_REASON.finditer(answer), *_REASON.finditer(answer)]  # drafts come first
+    return " ".join(matches[-1]["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if matches else None
 
 
 def _shown(demonstration: Demonstration, pool: Sequence[Strategy]) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from cluster.settings import Settings
-from rewriters.files import Read, checked, prompt, read_fields, read_local
+from rewriters.files import Read, checked, prompt, read_local, read_yaml
 from rewriters.lengths import any_of, length
 from rewriters.normalise import normalise
 from rewriters.selection import Choice, chosen
@@ -101,7 +101,7 @@ def load_rules(source: str, read: Read = read_local) -> Rules:
     known = f"; ours are: {', '.join(ours)}" if "/" not in source else ""
     path, read = (str(_FOLDER / f"{source}.yaml"), read_local) if source in ours else (source, read)
     what = "rules, otherwise, descriptions and strategies"
-    values = read_fields("selection", source, path, read, f"correct rewrite.select.rules{known}", what)
+    values = read_yaml("selection", source, path, read, f"correct rewrite.select.rules{known}", what)
     with checked("selection", source, lambda place: (Rule if place else Rules).model_fields):
         return Rules.model_validate(values)
 

@@ -36,20 +36,15 @@ def read_file(code: str, where: str, path: str, read: Read, remedy: str) -> str:
         raise RewriterError(code, f"{where}: cannot be read: {why}; {remedy}") from error
 
 
-def read_yaml(code: str, where: str, path: str, read: Read, remedy: str) -> Any:
-    """Returns the content of a file as `read_file`; raises RewriterError if it is not YAML."""
+def read_yaml(code: str, where: str, path: str, read: Read, remedy: str, fields: str | None = None) -> Any:
+    """Returns the content of a file as `read_file`; raises RewriterError if it is not YAML, or not the named `fields`."""
     try:
-        return yaml.safe_load(read_file(code, where, path, read, remedy))
+        content = yaml.safe_load(read_file(code, where, path, read, remedy))
     except yaml.YAMLError as error:
         raise RewriterError(code, f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
-
-
-def read_fields(code: str, where: str, path: str, read: Read, remedy: str, what: str) -> dict[str, Any]:
-    """Returns the fields of `what` that a file holds, as `read_yaml`; raises RewriterError if it holds something else."""
-    fields = read_yaml(code, where, path, read, remedy)
-    if not isinstance(fields, dict):
-        raise RewriterError(code, f"{where}: should hold {what}, found {type(fields).__name__}; correct it")
-    return fields
+    if fields is not None and not isinstance(content, dict):
+        raise RewriterError(code, f"{where}: should hold {fields}, found {type(content).__name__}; correct it")
+    return content
 
 
 def take_variables(code: str, where: str, fields: dict[str, Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from cluster.errors import RewriterError, nearest
 from cluster.plugins import PluginError, entry_points, imported
 from cluster.settings import REQUIRED
-from rewriters.files import Read, checked, prompt, read_fields, read_local, take_variables
+from rewriters.files import Read, checked, prompt, read_local, read_yaml, take_variables
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Marks, Strategy, Words, plain_name, render, variables
@@ -107,9 +107,8 @@ def load_pool(
         for word in strategy.names:
             owner = owners.setdefault(label_key(word), strategy)
             if owner.base != strategy.base:
-                raise RewriterError(
-                    "strategy", f"strategies {owner.name!r} and {strategy.name!r} both answer to {word!r}; change one"
-                )
+                line = f"strategies {owner.name!r} and {strategy.name!r} both answer to {word!r}; change one"
+                raise RewriterError("strategy", line)
     return pool
 
 
@@ -127,9 +126,8 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         raise RewriterError("strategy", f"{where}: variants: should hold names with the fields that they replace")
     for key in variants.keys() & wanted.parameters.keys():
         if not isinstance(wanted.parameters[key], bool):
-            raise RewriterError(
-                "strategy", f"strategy {wanted.stem!r}: {key} is true or false, found {wanted.parameters[key]!r}"
-            )
+            line = f"strategy {wanted.stem!r}: {key} is true or false, found {wanted.parameters[key]!r}"
+            raise RewriterError("strategy", line)
         fields |= variants[key] if wanted.parameters[key] else {}
     decoding = dict(fields.get("decoding") or {})
     for key, value in wanted.parameters.items():
@@ -190,7 +188,7 @@ def _file(wanted: Named, read: Read) -> tuple[dict[str, Any], str]:
         except PluginError as error:
             raise RewriterError("plugin", f"strategy {name!r}: {error}") from error
         where, path, read = f"strategies/{name}.yaml", str(folder / f"{name}.yaml"), read_local
-    fields = read_fields("strategy", where, path, read, "correct the path, or the file", "the fields of a strategy")
+    fields = read_yaml("strategy", where, path, read, "correct the path, or the file", "the fields of a strategy")
     for key in SET_BY_POOL:
         if key in fields:
             raise RewriterError("strategy", f"{where}: {key} is not a field of a file, whose name is the strategy's; remove it")

@@ -75,9 +75,8 @@ def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], w
         if name not in known:
             of_file = [one.name for one in pool if one.base == name]
             remedy = f"add name: {name} to the parameters of {of_file[0]}" if len(of_file) == 1 else "add it"
-            raise RewriterError(
-                "selection", f"{where}: {name!r} is not among rewrite.strategies{nearest(name, known)}; {remedy}"
-            )
+            line = f"{where}: {name!r} is not among rewrite.strategies{nearest(name, known)}; {remedy}"
+            raise RewriterError("selection", line)
     return {name: None for name in known if name in names}
 
 

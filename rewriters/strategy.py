@@ -38,8 +38,6 @@ _NO_IDENTITY = {
 }  # fmt: skip
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
 Mark = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$")]
 
 

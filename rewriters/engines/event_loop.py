@@ -8,12 +8,11 @@ import asyncio
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, SendGate
 
-_T = TypeVar("_T")
 _Answer = Callable[[Request], Awaitable[Completion]]
 _Answered = tuple[Request, Completion]
 _Results = queue.SimpleQueue[list[_Answered] | BaseException | None]
@@ -43,18 +42,17 @@ class EventLoopThread:
         try:
             while (batch := results.get()) is not None:
                 if isinstance(batch, asyncio.CancelledError):
-                    raise RewriterError(
-                        "worker-died", "the engine was closed while requests were under way; run the same command again"
-                    )
+                    line = "the engine was closed while requests were under way; run the same command again"
+                    raise RewriterError("worker-died", line)
                 if isinstance(batch, BaseException):
                     raise batch
                 yield from batch
         finally:
             feed.cancel()
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Runs a coroutine on the loop and returns its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def run(self, work: Coroutine[Any, Any, object]) -> None:
+        """Runs a coroutine on the loop to its end."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
         """Cancels all pending requests and ends the thread; a second call does nothing."""

@@ -59,9 +59,8 @@ class RecordedEngine:
             self._file = _opened(self._path)  # kept until close()
         except OSError as error:
             why = absent(self._path) if isinstance(error, FileNotFoundError) else error.strerror or one_line(error)
-            raise RewriterError(
-                "run-file", f"recorded completions {self._path}: cannot be read: {why}; correct rewrite.engine.path"
-            ) from error
+            line = f"recorded completions {self._path}: cannot be read: {why}; correct rewrite.engine.path"
+            raise RewriterError("run-file", line) from error
         try:
             self._content = self._index()
         except RewriterError:

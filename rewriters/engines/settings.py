@@ -13,8 +13,6 @@ from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
 
 Locate = Callable[[str, str, str | None], tuple[str, str]]
 """Key of the config, weights, and revision -> folder or hub name of the weights, and their identity."""
-
-
 _JSON = TypeAdapter(dict[str, JsonValue], config=ConfigDict(allow_inf_nan=False))
 VLLM_MEMORY = 0.92  # of each accelerator: default of gpu_memory_utilization in vLLM 0.32
 

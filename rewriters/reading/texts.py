@@ -45,10 +45,7 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]
 
 
 def _texts_of(part: str, strategy: Strategy, cut: bool) -> Iterator[Value]:
-    """Yields the texts of a part: its first line, or with output lines each, or what stands between separators.
-
-    A passage is all of it.
-    """
+    """Yields the texts of a part: its first line, each line, what stands between separators, or of a passage all of it."""
     whole = strategy.is_passage and strategy.separator is None
     pieces = [part.strip()] if whole else part.strip().split(strategy.separator or "\n")
     most = 1 if strategy.output == "text" else len(pieces)
@@ -160,10 +157,7 @@ def _of_elements(answer: LlmAnswer, strategy: Strategy) -> list[Value]:
 
 
 def _marked_parts(text: str, marks: Marks, begins: bool) -> Iterator[tuple[str, bool]]:
-    """Yields the parts of an answer that are texts, and whether no mark follows.
-
-    `begins`: it begins with one, whose mark ended the prompt.
-    """
+    """Yields the parts of an answer that are texts, and whether no mark follows; `begins`: the prompt ends with one's mark."""
     counts, start = begins, 0
     for mark in _pattern(marks).finditer(text):
         if counts:

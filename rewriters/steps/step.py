@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 from cluster.errors import RewriterError, nearest
 from cluster.settings import FROZEN
 from rewriters.engines import Request, object_schema
-from rewriters.files import Read, checked, read_fields, read_local, take_variables
+from rewriters.files import Read, checked, read_local, read_yaml, take_variables
 from rewriters.guards.mask import Mask
 from rewriters.pool import OF_THE_QUERY
 from rewriters.query import Query
@@ -111,7 +111,7 @@ def load_step(
         where, path, read = f"{where}: steps/{source}.yaml", str(_FOLDER / f"{source}.yaml"), read_local
     else:
         raise RewriterError("prompt", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
-    fields = read_fields("prompt", where, path, read, "correct the path, or the file", "the fields of a step")
+    fields = read_yaml("prompt", where, path, read, "correct the path, or the file", "the fields of a step")
     declared = take_variables("prompt", where, fields)
     if "name" in fields:
         raise RewriterError("prompt", f"{where}: name is not a field of a file; remove it")

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,16 +26,7 @@ from cluster.outages import answered, failed, pause
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, Outcome, PatienceExceededError
-from rewriters.engines.openai.protocol import (
-    FIELD_REJECTIONS,
-    RENAMED,
-    ChatProtocol,
-    ChatResponse,
-    RequestFailure,
-    Usage,
-    refused_fields,
-    sent_fields,
-)
+from rewriters.engines.openai.protocol import RENAMED, ChatProtocol, ChatResponse, RequestFailure, refused_fields, sent_fields
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import ServerEngineSettings
@@ -56,11 +48,6 @@ class _RequestState:
     omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`refused_fields`)
     left_out: tuple[str, ...] = ()  # of the last send
     spent: Counter[str] = field(default_factory=Counter)  # tokens, also of answers that were no completions
-
-    def add(self, usage: Usage, tier: str | None) -> None:
-        """Counts the tokens of an answer, and notes the tier that it is billed by."""
-        self.tier = tier or self.tier
-        self.spent.update(usage)
 
 
 class OpenaiEngine:
@@ -90,11 +77,8 @@ class OpenaiEngine:
 
     def check(self) -> None:
         """Asks the server for its models, or for a completion if it does not list this one."""
-        event_loop = EventLoopThread(1)
-        try:
+        with closing(EventLoopThread(1)) as event_loop:
             event_loop.run(self._server.check(self._model, self._args))
-        finally:
-            event_loop.close()
 
     def start(self) -> dict[str, float]:
         """Opens the event loop and the HTTP session. Returns no times, since nothing is loaded."""
@@ -146,8 +130,9 @@ class OpenaiEngine:
                 self._refusals.answered()
                 self._learn(state.omitted, sent_fields(body))
                 return await self._completed(request, result, state)
-            state.add(result.usage, result.tier)
-            if result.details is not None and result.status in FIELD_REJECTIONS:
+            state.spent.update(result.usage)
+            state.tier = result.tier or state.tier
+            if result.details is not None and result.may_be_of_a_field:
                 refused = refused_fields(result.details, body, self._args.keys())
                 state.omitted |= refused
                 if refused:
@@ -213,7 +198,7 @@ class OpenaiEngine:
         if counted and not self._warned_of_usage:
             self._warned_of_usage = True
             _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
-        state.add(response.usage, response.tier)
+        state.spent.update(response.usage)
         state.tier = response.tier or self._settings.asked_tier  # and not that of an answer before
         usage, left_out = "counted" if counted else "reported", ", ".join(state.left_out) or None
         return self._completion(state, response.text, response.finish_reason, usage=usage, left_out=left_out)

@@ -131,7 +131,6 @@ def details_of(body: Any) -> ErrorDetails:
     return ErrorDetails(message, (param,) if isinstance(param, str) and param else None, code)
 
 
-FIELD_REJECTIONS = frozenset({400, 404, 422, 501})  # statuses that can be due to one field
 # Status of a response -> the reason, and whether it is of the request: others are due to the server's state.
 _FAILURES: dict[int, tuple[str, bool]] = {
     **dict.fromkeys((409, 500, *range(505, 600)), ("server_error", True)),
@@ -181,6 +180,11 @@ class RequestFailure:
     retry_after: float | None = None  # seconds that the server asked to wait
     usage: Usage = field(default_factory=dict)  # the tokens that the server reports of it all the same
     tier: str | None = None  # that these are billed by, as in `Completion`
+
+    @property
+    def may_be_of_a_field(self) -> bool:
+        """Returns True if the server may refuse one field of the request, so that another request without it may succeed."""
+        return self.details is not None and self.status in (400, 404, 422, 501)
 
     @property
     def is_fatal(self) -> bool:
@@ -238,10 +242,10 @@ class ChatProtocol:
             return self.completion(body)
         except ValueError as problem:
             details, reported = error_details(content), body if isinstance(body, dict) else {}
-            message = f"HTTP {status}, but {problem}: {one_line(details.message, 200) or 'nothing'}"
-            if isinstance(problem, BrokenAnswerError):
-                message = str(problem)
-            reason = "broken_off" if isinstance(problem, BrokenAnswerError) else "bad_answer"
+            is_broken = isinstance(problem, BrokenAnswerError)
+            said = one_line(details.message, 200) or "nothing"
+            message = str(problem) if is_broken else f"HTTP {status}, but {problem}: {said}"
+            reason = "broken_off" if is_broken else "bad_answer"
             return RequestFailure(reason, message, status, details, usage=self.usage(reported), tier=_tier(reported))
 
     def completion(self, body: Any) -> ChatResponse:

@@ -18,14 +18,7 @@ import aiohttp
 from cluster.cause import redacted
 from cluster.errors import RewriterError, nearest
 from cluster.http import ApiKey, fatal_status, meant_status, parsed_json, proxy_of, retry_after, server_address
-from rewriters.engines.openai.protocol import (
-    FIELD_REJECTIONS,
-    ChatProtocol,
-    ChatResponse,
-    RequestFailure,
-    error_details,
-    refused_fields,
-)
+from rewriters.engines.openai.protocol import ChatProtocol, ChatResponse, RequestFailure, error_details, refused_fields
 from rewriters.engines.settings import ServerEngineSettings
 
 _log = logging.getLogger(f"dmqr.{__name__}")
@@ -94,7 +87,7 @@ class ChatServer:
             if names:  # other requests go without what is refused
                 _log.warning("%s does not list the model %r, and answers for it%s", self.base, model, listed)
             return
-        if names is not None and status in FIELD_REJECTIONS:
+        if names is not None and result.may_be_of_a_field:
             raise self.error("model", f"no model {model!r} at {self.base}{listed} ({result.message}); name one of them")
         if result.is_fatal:
             raise self.fatal_error(result, self._protocol.path)

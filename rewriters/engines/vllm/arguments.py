@@ -46,11 +46,8 @@ def adapter_folder(name: str) -> Path:
         try:
             folder = Path(snapshot_download(repo, revision=revision or None))
         except Exception as error:
-            why = one_line(error, 200)
-            where = f"engine 'vllm': lora {name}"
-            raise RewriterError(
-                "model", f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter"
-            ) from error
+            line = f"engine 'vllm': lora {name}: no such folder, and the hub gave none: {one_line(error, 200)}"
+            raise RewriterError("model", f"{line}; give the folder of an adapter") from error
     if not (folder / "adapter_config.json").is_file():
         raise RewriterError("model", f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter")
     return folder

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,20 +58,16 @@ class Chat:
         Those of a text have no template around them, and what the tokenizer puts before every text; special tokens that stand
         in it are such. Warns once of messages to a model without a template.
         """
-        if as_text:
-            return list(self._tokenizer.encode(prompt))
-        if not self.has_template:
-            if not self._warned:
-                self._warned = True
-                _log.warning("%s has no chat template: it is given the bare prompts, as a base model", self._model)
-            return list(self._tokenizer.encode(f"{system}\n\n{prompt}" if system else prompt))
-        user = {"role": "user", "content": prompt}
-        if not system:
-            return self._templated([user], switches)
-        try:
-            return self._templated([{"role": "system", "content": system}, user], switches)
-        except TemplateError:  # of Gemma 2 and Mistral's first: they know no such role
-            return self._templated([{"role": "user", "content": f"{system}\n\n{prompt}"}], switches)
+        whole = f"{system}\n\n{prompt}" if system else prompt
+        if not (as_text or self.has_template or self._warned):
+            self._warned = True
+            _log.warning("%s has no chat template: it is given the bare prompts, as a base model", self._model)
+        if as_text or not self.has_template:
+            return list(self._tokenizer.encode(whole))
+        if system:
+            with suppress(TemplateError):  # of Gemma 2 and Mistral's first: they know no such role
+                return self._templated([{"role": "system", "content": system}, {"role": "user", "content": prompt}], switches)
+        return self._templated([{"role": "user", "content": whole}], switches)
 
     def _templated(self, messages: Sequence[Mapping[str, str]], switches: Mapping[str, Any]) -> list[int]:
         return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **switches))

@@ -105,9 +105,8 @@ def is_label(line: str, query: str) -> bool:
     if not given or len(label) > 60 or label_key(label) in label_key(query):
         return False
     rest = [part.strip() for part in _GIVEN.split(label) if part.strip() and not part.strip().isdigit()]
-    if len(label) <= _MOST_FOREIGN and not re.search(
-        r"[a-z:：]", label, re.IGNORECASE
-    ):  # no Latin letters: other words for "rewritten" than ours
+    # Without Latin letters there are other words for "rewritten" than ours.
+    if len(label) <= _MOST_FOREIGN and not re.search(r"[a-z:：]", label, re.IGNORECASE):
         return len(label.split()) <= _MOST_LABEL_WORDS and not _shares_words(label, query)
     return all(_LABEL_WORDS.match(part + " ") or _NOUN.match(part) for part in rest)
 
