@@ -10,7 +10,7 @@ from typing import Any
 
 from rewriters.engines import Request
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.openai.protocol import ChatProtocol, ChatResponse, Usage, object_in, sampling, token_counts, with_args
+from rewriters.engines.openai.protocol import Body, ChatProtocol, ChatResponse, Usage, sampling, token_counts, with_args
 
 VERSION = "2023-06-01"
 LEAST_TOKENS = 1024  # of the answer, where the decoding names no limit: the API wants one
@@ -27,9 +27,7 @@ class MessagesProtocol(ChatProtocol):
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
-    def request_body(
-        self, model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def request_body(self, model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]) -> Body:
         decoding = request.decoding
         fields: dict[str, Any] = {
             "model": model,
@@ -63,10 +61,9 @@ class MessagesProtocol(ChatProtocol):
         return ChatResponse("".join(map(str, texts)), finish_reason, self.usage(body))
 
     def usage(self, body: Mapping[str, Any]) -> Usage:
-        usage = object_in(body, "usage")
         counts = token_counts(
-            usage, prompt_tokens="input_tokens", completion_tokens="output_tokens", cached_tokens="cache_read_input_tokens",
-            cache_write_tokens="cache_creation_input_tokens",
+            body.get("usage"), prompt_tokens="input_tokens", completion_tokens="output_tokens",
+            cached_tokens="cache_read_input_tokens", cache_write_tokens="cache_creation_input_tokens",
         )  # fmt: skip
         if "prompt_tokens" in counts:
             counts["prompt_tokens"] += counts.get("cached_tokens", 0) + counts.get("cache_write_tokens", 0)

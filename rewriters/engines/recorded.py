@@ -30,7 +30,6 @@ from rewriters.normalise import normalise
 _MODEL = "recorded"  # where a recording does not name its model
 _Completions = dict[str, list[dict[str, Any]]]
 _Line = tuple[int, int, int]  # position of a line: its number from 1, its first byte, and its length in bytes
-_USAGE = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 def _opened(path: str) -> IO[bytes]:
@@ -174,7 +173,7 @@ def _problem(completion: Any) -> str | None:
     usage = completion.get("usage")
     if not isinstance(usage, dict | None):
         return "has a usage that is not an object"
-    for name in _USAGE:
+    for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
         count = (usage or {}).get(name)
         if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
             return f"has a usage whose {name} is not a whole number of 0 or more, found: {count!r}"

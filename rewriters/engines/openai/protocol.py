@@ -85,10 +85,12 @@ def sent_fields(body: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(_key(name, body) for name in (*_WORDS, RENAMED) if name in body)
 
 
-def with_args(
-    fields: Mapping[str, Any], args: Mapping[str, Any], omitted: Collection[str]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the fields of a request, and what was left out of it, sorted.
+Body = tuple[dict[str, Any], tuple[str, ...]]
+"""The fields of a request, and what was left out of it, sorted."""
+
+
+def with_args(fields: Mapping[str, Any], args: Mapping[str, Any], omitted: Collection[str]) -> Body:
+    """Returns the body of a request.
 
     Those of the config (`args`) take the place of others and are always sent, but for null. Of the others what a server refuses
     is left out.
@@ -202,10 +204,8 @@ class ChatProtocol:
         """Returns the headers of a request beside its type."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def request_body(
-        self, model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Returns the JSON object of a request, and what was left out of it, sorted.
+    def request_body(self, model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]) -> Body:
+        """Returns the body of a request.
 
         `args` are more fields, which override the others; null: the field is not sent. `omitted` is what the server refuses, in
         the names of `refused_fields`.
@@ -275,9 +275,10 @@ class ChatProtocol:
 
     def usage(self, body: Mapping[str, Any]) -> Usage:
         """Returns the tokens that the JSON of a response reports."""
-        usage = object_in(body, "usage")
+        usage = body.get("usage")
         counts = token_counts(usage, prompt_tokens="prompt_tokens", completion_tokens="completion_tokens")
-        cached = token_counts(object_in(usage, "prompt_tokens_details"), cached_tokens="cached_tokens")
+        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        cached = token_counts(details, cached_tokens="cached_tokens")
         return counts | {name: min(count, counts.get("prompt_tokens", 0)) for name, count in cached.items()}
 
 
@@ -291,16 +292,10 @@ def sampling(decoding: Mapping[str, Any], names: Collection[str]) -> dict[str, A
     return {name: value for name, value in known.items() if (name, value) != ("top_p", 1)}
 
 
-def token_counts(usage: Mapping[str, Any], **names: str) -> dict[str, int]:
+def token_counts(usage: Any, **names: str) -> dict[str, int]:
     """Returns field of `Completion` -> the count that is reported under a name; what is missing or invalid is left out."""
-    counts = {field: usage.get(name) for field, name in names.items()}
+    counts = {field: usage.get(name) for field, name in names.items()} if isinstance(usage, dict) else {}
     return {field: count for field, count in counts.items() if type(count) is int and 0 <= count < _MAX_TOKEN_COUNT}
-
-
-def object_in(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns the object of a name in another; empty where it is none."""
-    value = body.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _failure(status: int, headers: Mapping[str, str], content: bytes) -> RequestFailure:

@@ -80,7 +80,12 @@ class ChatServer:
             if isinstance(content, bytes):
                 status, content = await self._asked(session, self._protocol.path, body)
         if isinstance(content, RequestFailure):
-            raise self.error("server-away", f"{content.message}; {_remedy(content.message)}")
+            remedy = "start the server, or correct base_url"
+            if "no TLS" in content.message:
+                remedy = "correct base_url, which may have to begin with http:"
+                if "certificate" in content.message:
+                    remedy = "name its authority's file in SSL_CERT_FILE"
+            raise self.error("server-away", f"{content.message}; {remedy}")
         result = self._protocol.parse_response(status, {}, content)
         listed = nearest(model, names or ())
         if isinstance(result, ChatResponse) or refused_fields(error_details(content), body, args.keys()):
@@ -163,16 +168,6 @@ class ChatServer:
 
 def _is_busy(status: int) -> bool:
     return status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500
-
-
-def _remedy(message: str) -> str:
-    if "no TLS" not in message:
-        return "start the server, or correct base_url"
-    return (
-        "name its authority's file in SSL_CERT_FILE"
-        if "certificate" in message
-        else "correct base_url, which may have to begin with http:"
-    )
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

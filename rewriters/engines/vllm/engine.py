@@ -219,7 +219,7 @@ class VllmEngine:
             # A prompt that is computed in parts has its seeded generator turned back, which one of a CPU cannot be: the engine
             # dies with "CPU Generator does not use offset" (vLLM 0.32, gpu_model_runner.py).
             args.setdefault("enable_chunked_prefill", False)
-        if int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1)) > 1:
+        if own.gpus > 1:
             args.setdefault("distributed_executor_backend", "mp")  # inside a Ray actor vLLM would ask Ray for more actors
         parser = own.reasoning_parser or guessed_parser(own.weights, own.commit)
         if parser and isinstance(args["structured_outputs_config"], dict):
