@@ -14,7 +14,6 @@ from rewriters.query import Query
 from rewriters.strategy import Strategy
 
 GATE_VERSION = 1  # raised when the same scores would be decided upon otherwise; part of a run's fingerprint
-NONE = "none"
 _BETWEEN = re.compile(r"[,;](?![^()]*\))")  # strategies; commas in brackets are between parameters
 
 
@@ -69,7 +68,7 @@ def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], w
                 left -= strategy.n
         return texts
     names = [wanted] if isinstance(wanted, str) else list(wanted or ())
-    names = [name for name in names if name and name != NONE]
+    names = [name for name in names if name and name != "none"]
     known = [strategy.name for strategy in pool]
     for name in names:
         if name not in known:

@@ -5,13 +5,11 @@ of the reasoning, and so do the marks of a request; all others are left out. Wit
 that calls the content.
 """
 
-import json
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
@@ -36,7 +34,9 @@ class Chat:
         """
         self._tokenizer, self.has_template = tokenizer, has_template(tokenizer)
         self._model, self._warned = model, False
-        special = _special_tokens(tokenizer)
+        added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+        special = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
+        special |= dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))
         self.is_harmony = set(_HARMONY[:2]) <= set(special)
         self.marks = {token for token in special if _MARK.search(token) or (self.is_harmony and token in _HARMONY)}
         self._parser_class: Any = None
@@ -120,20 +120,10 @@ def has_template(tokenizer: Any) -> bool:
 
 def guessed_parser(weights: str, revision: str | None) -> str | None:
     """Returns the reasoning parser of a model whose type says that it reasons; None where that is not certain."""
-    config = Path(weights) / "config.json"
-    if config.is_file():
-        config_values: Any = json.loads(config.read_text(encoding="utf-8"))
-    else:
-        from transformers import PretrainedConfig
+    from transformers import PretrainedConfig
 
-        try:
-            config_values, _ = PretrainedConfig.get_config_dict(weights, revision=revision)
-        except (OSError, ValueError):  # loading says it better
-            return None
-    return ALWAYS_REASONING.get(str(config_values.get("model_type"))) if isinstance(config_values, dict) else None
-
-
-def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    token_ids = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
-    return token_ids | dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))
+    try:
+        config, _ = PretrainedConfig.get_config_dict(weights, revision=revision)
+    except (OSError, ValueError):  # loading says it better
+        return None
+    return ALWAYS_REASONING.get(str(config.get("model_type"))) if isinstance(config, dict) else None
