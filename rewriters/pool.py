@@ -114,10 +114,7 @@ def load_pool(
 
 def load(entry: Entry, language: str | None = None, context: bool = False, read: Read = read_local) -> Strategy:
     """Returns one strategy; see `load_pool`. Raises RewriterError if it is unknown, or its file or a parameter is wrong."""
-    try:
-        wanted = named(entry)
-    except ValueError as error:
-        raise RewriterError("strategy", str(error)) from error
+    wanted = named(entry)
     fields, where = _file(wanted, read)
     declared, variants = take_variables("strategy", where, fields), fields.pop("variants", {})
     for key in declared.keys() & {"query", CONTEXT, "n", "language"}:
