@@ -196,7 +196,7 @@ def run(
         warn(*measured.warnings)
         if not job.before or folder.storage.get(REPORT) is None:  # an existing one may date from before the end
             with job.tolerating(folder, "the report was not written"):
-                write_report(folder, prepared.prices, measured)
+                write_report(folder, prepared.prices, measured, texts=prepared.config.report.texts)
         if csv:
             missing: dict[str, None] = {}
             write_tables(csv, RESULTS, results_with_texts(folder, missing.setdefault))

@@ -38,17 +38,15 @@ CHARACTERS = 300  # of the beginning and of the end of an answer
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 
 Example = dict[str, Any]
-"""One answer or log row with an error: `id` (query_id or log_id), `strategies`, `message`, `answer`."""
+"""One answer or log row with an error: `id` (query_id or log_id), `query`, `strategies`, `message`, `answer`."""
 
 
-def write_report(
-    run: RunFolder, prices: Prices | None, measured: MeasuredRun, out: str | None = None, *, texts: bool | None = None
-) -> None:
+def write_report(run: RunFolder, prices: Prices | None, measured: MeasuredRun, out: str | None = None, *, texts: bool) -> None:
     """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
 
-    `texts`: whether queries and texts are on it; None: as the run's config says.
+    `texts`: whether queries and texts are on it.
     """
-    html = report(run, prices, measured, texts=run.config.report.texts if texts is None else texts)
+    html = report(run, prices, measured, texts=texts)
     if out is None:
         store_evaluation(run.storage, measured.values(), finished=run.finished)
     write_page(out or run.storage.url(REPORT), html)
@@ -270,65 +268,57 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     return Section("cost", "Cost", text, [table])
 
 
-def cases(run: RunFolder) -> list[tuple[str, str, int, Mapping[str, int]]]:
-    """Returns the errors by stage and reason, failures before notes: the queries with it, and strategy -> rewrites lost to it.
-
-    An answer that lacks several rewrites counts once.
-    """
-    order = {name: place for place, name in enumerate(run.config.rewrite.planned)}
-    lost: dict[tuple[str, str], dict[str, int]] = {}
-    for (stage, name, reason), number in sorted(ERRORS.of(run.counts), key=lambda row: order.get(row[0][1], len(order))):
-        lost.setdefault((stage, reason), {}).update({name: number} if name else {})
-    lost_cases = [(*key, run.counts[ERROR_QUERIES.key(*key)], by) for key, by in lost.items()]
-    return sorted(lost_cases, key=lambda case: (case[1] in NOTES, -case[2], case[0], case[1]))
-
-
 def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
     """Returns up to EXAMPLES of each (stage, reason), rejected log rows among them."""
     names = run.tables.get("errors")
     examples_of: dict[tuple[str, str], list[Example]] = {}
     query = f"""
-        SELECT stage, reason, coalesce(query_id, log_id) AS about, list_sort(list_distinct(list(component))), min(message),
-            {ends("raw", CHARACTERS)}, if(log_id IS NULL, filename, '') AS file  -- rejected rows are in the order of their ids
-        FROM read_parquet(?, filename = true, hive_partitioning = false) GROUP BY stage, reason, about, raw, file
-        QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY file, about, raw) <= {EXAMPLES} ORDER BY file, about, raw
+        WITH chosen AS (
+            SELECT stage, reason, coalesce(query_id, log_id) AS id, any_value(query_id) AS query_id, raw,
+                if(log_id IS NULL, filename, '') AS file,  -- rejected rows are in the order of their ids
+                array_to_string(list_sort(list_distinct(list(nullif(component, '')))), ', ') AS strategies,
+                min(message) AS message
+            FROM read_parquet(?, filename = true, hive_partitioning = false) GROUP BY stage, reason, id, raw, file
+            QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY file, id, raw) <= {EXAMPLES}
+        )
+        SELECT stage, reason, id, query, strategies, message, {ends("raw", CHARACTERS)} AS answer
+        FROM chosen LEFT JOIN queries USING (query_id) ORDER BY file, id, raw
     """
-    with database(run) as connection:
-        rows = connection.execute(query, [names]).fetchall() if names else []
-    for stage, reason, about, components, message, raw, _ in rows:
-        example = {"id": about, "strategies": ", ".join(filter(None, components)), "message": message, "answer": raw}
-        examples_of.setdefault((stage, reason), []).append(example)
+    with database(run, tables=["queries"]) as connection:
+        rows = connection.sql(query, params=[names]).to_arrow_table().to_pylist() if names else []
+    for example in rows:
+        examples_of.setdefault((example.pop("stage"), example.pop("reason")), []).append(example)
     return examples_of
 
 
 def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Example]], *, texts: bool) -> Section:
-    """Returns the section on errors; without `texts` the examples are ids."""
-    known = cases(run)
-    names: dict[str, str] = {}
-    if texts and examples_of:
-        query = "SELECT query_id, query FROM queries WHERE query_id IN (SELECT unnest(?))"
-        with database(run, tables=["queries"]) as connection:
-            ids = [one["id"] for of in examples_of.values() for one in of]
-            names = dict(connection.execute(query, [ids]).fetchall())
+    """Returns the section on errors, failures before notes; without `texts` the examples are ids."""
     counts, total = run.counts, run.counts["queries"]
+    order = {name: place for place, name in enumerate(run.config.rewrite.planned)}
+    lost: dict[tuple[str, str], dict[str, int]] = {}  # stage and reason -> strategy -> rewrites lost to it
+    for (stage, name, reason), number in sorted(ERRORS.of(counts), key=lambda row: order.get(row[0][1], len(order))):
+        lost.setdefault((stage, reason), {}).update({name: number} if name else {})
+    asked = {key: counts[ERROR_QUERIES.key(*key)] for key in lost}  # an answer that lacks several rewrites counts once
+    known = sorted(lost, key=lambda key: (key[1] in NOTES, -asked[key], key))
     rows = [
         [
-            reason + " (a note, no failure)" * (reason in NOTES), stage, number, number / total if total else None,
-            ", ".join(f"{name} {n:,}" for name, n in lost.items()) or None,
+            reason + " (a note, no failure)" * (reason in NOTES), stage, asked[stage, reason],
+            asked[stage, reason] / total if total else None,
+            ", ".join(f"{name} {n:,}" for name, n in lost[stage, reason].items()) or None,
         ]
-        for stage, reason, number, lost in known
+        for stage, reason in known
     ]  # fmt: skip
     columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", percent)]
     parts: list[Table | Code] = [Table([*columns, Head("rewrites lost, by strategy")], rows)] if rows else []
-    for stage, reason, *_ in known:
-        shown = [_words(example, names.get(example["id"]), texts) for example in examples_of.get((stage, reason), ())]
+    for stage, reason in known:
+        shown = [_words(example, texts) for example in examples_of.get((stage, reason), ())]
         parts += [Code(f"Examples: {reason} in {stage}", "\n\n".join(shown))] if shown else []
     failed, planned = counts["failed_queries"], run.plan.counts
     rejected = Counter({reason: planned.get(f"rejected_{reason}", 0) for reason in sorted(REASONS)}).most_common()
     if rejected := [(reason, number) for reason, number in rejected if number]:
         parts.append(Table([Head("rejected log rows"), Head("rows", count)], rejected))
         for reason, _ in rejected:
-            shown = [_words(example, None, texts) for example in examples_of["log", reason]]
+            shown = [_words(example, texts) for example in examples_of["log", reason]]
             parts.append(Code(f"Examples: {reason}", "\n\n".join(shown)))
     text = "No query has an error."
     if failed:
@@ -340,8 +330,5 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     return Section("errors", "Errors", text, parts)
 
 
-def _words(example: Example, query: str | None, texts: bool) -> str:
-    if not texts:
-        return example["id"]
-    lines = {"id": example["id"], "query": query} | example
-    return "\n".join(f"{name}: {words}" for name, words in lines.items() if words)
+def _words(example: Example, texts: bool) -> str:
+    return "\n".join(f"{name}: {words}" for name, words in example.items() if words) if texts else str(example["id"])
