@@ -6,7 +6,7 @@ sources of results, which lists of weight 0 are not.
 """
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -64,12 +64,12 @@ FROM (SELECT *, unnest(strategies) AS strategy FROM followed) GROUP BY strategy
 """
 
 
-class Worth(NamedTuple):
-    """The worth of one strategy of an ablation's arm `full` without judgements, measured by the original."""
+Worth = dict[str, Any]
+"""The worth of one `strategy` (`together`: texts that are searched as one) of an ablation's arm `full`, without judgements.
 
-    strategy: str  # `original` for the query as it was asked, `together` for texts that are searched as one
-    increment: float  # mean number of results per query that a list of it has, and no list of the original
-    increment_share: float  # the same as a share of all results
+`increment` is the mean number of results per query that a list of it has, and no list of the original; `increment_share` is the
+same as a share of all results.
+"""
 
 
 class Funnel(NamedTuple):
@@ -92,7 +92,7 @@ def worth(run: RunFolder) -> list[Worth]:
         sums = _sums_by_strategy(connection, run, _NEW)
     asked, results = run.counts["queries"], sums["results", ""]
     return [
-        Worth(name, sums["new", name] / asked if asked else 0.0, sums["new", name] / results if results else 0.0)
+        {"strategy": name, "increment": sums["new", name] / (asked or 1), "increment_share": sums["new", name] / (results or 1)}
         for name in listed_strategies(run)
     ]
 

@@ -275,8 +275,8 @@ def _strategies(ablation: ComparedArms) -> Section:
     columns += [Head("their share of all results", percent)]
     rows = []
     for own in ablation.worth:
-        counts = funnel.strategies[own.strategy] if funnel else [None] * len(labels)
-        rows.append([own.strategy, *counts, own.increment, own.increment_share])
+        counts = funnel.strategies[own["strategy"]] if funnel else [None] * len(labels)
+        rows.append([own["strategy"], *counts, own["increment"], own["increment_share"]])
     return Section("strategies", "Strategies", text, [Table(columns, rows)])
 
 

@@ -148,7 +148,7 @@ FOUND = ranked(A, ["d3", "d1", "d4"], arm="full") + ranked(B, ["d9"], arm="full"
 
 
 def worths(run: RunFolder) -> dict[str, Worth]:
-    return {one.strategy: one for one in worth(run)}
+    return {one["strategy"]: one for one in worth(run)}
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
     found = worths(run)
-    assert {name: (one.increment, one.increment_share) for name, one in found.items()} == {
+    assert {name: (one["increment"], one["increment_share"]) for name, one in found.items()} == {
         "original": (0.0, 0.0),
         "general": (pytest.approx(3 / 3), pytest.approx(3 / 5)),  # d3 and d4 of A, d9 of B
         "keyword": (pytest.approx(1 / 3), pytest.approx(1 / 5)),

@@ -16,7 +16,7 @@ from jobs.counts import QUANTITIES
 from jobs.measure.comparison import Comparison
 from jobs.measure.costs import ArmCost
 from jobs.measure.judged_rows import AskedQuery
-from jobs.measure.strategies import Funnel, Worth
+from jobs.measure.strategies import Funnel
 from jobs.pages.ablation import ComparedArms, ablation_report, pareto_front
 from jobs.pages.comparison import Comparisons
 from jobs.runs.savings import saved
@@ -48,7 +48,9 @@ ARMS = [
 ]
 FOUND: dict[str, list[int | None]] = {name: [900 - n, 120 - n, 96 - n, 60 - n, 27 - n] for n, name in enumerate(STRATEGIES)}
 FUNNEL = Funnel(300, 1500, 1200, FOUND)
-WORTH = [Worth(name, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(STRATEGIES)]
+WORTH = [
+    {"strategy": name, "increment": 4.2 - 0.5 * n, "increment_share": 0.42 - 0.05 * n} for n, name in enumerate(STRATEGIES)
+]
 COSTS: list[ArmCost] = [
     dict.fromkeys((*QUANTITIES, *(f"alone_{name}" for name in QUANTITIES)), 0)
     | {
