@@ -52,12 +52,9 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        frame = self.frame
+        frame, notes = self.frame, _counted_notes(self.frame, "results")
         if frame.warning is not None:
-            return [f"warning: {frame.warning}"]
-        notes = [*judge_notes(frame.judge), judged_note(frame)]
-        notes += [] if frame.unknown is None else [frame.unknown.note]
-        notes += zero_notes((int(frame.failed[0]), "without results"), (frame.rejected, "rejected"))
+            return notes
         if not math.isnan(frame.unjudged[0]):
             shares = [f"{100 * share:.1f} %" for share in frame.unjudged.tolist() if not math.isnan(share)]
             alone = "".join(f", {share} of the original's" for share in shares[1:])
@@ -111,13 +108,19 @@ def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | N
     return Evaluation(frame, run.config)
 
 
-def answer_notes(frame: Frame) -> list[str]:
-    """Returns notes on what the figures of answers include and leave out, a sentence each."""
+def _counted_notes(frame: Frame, what: str) -> list[str]:
+    """Returns notes on the keys that figures are over, and on those without `what`; a warning where nothing is measured."""
     if frame.warning is not None:
         return [f"warning: {frame.warning}"]
-    notes = [*judge_notes(frame.judge), judged_note(frame)]
-    notes += zero_notes((int(frame.failed[0]), "without an answer"), (frame.rejected, "rejected"))
-    if any(interval for _, interval in frame.means.values()):
+    unknown = [] if frame.unknown is None else [frame.unknown.note]
+    zeros = zero_notes((int(frame.failed[0]), f"without {what}"), (frame.rejected, "rejected"))
+    return [*judge_notes(frame.judge), judged_note(frame), *unknown, *zeros]
+
+
+def answer_notes(frame: Frame) -> list[str]:
+    """Returns notes on what the figures of answers include and leave out, a sentence each."""
+    notes = _counted_notes(frame, "an answer")
+    if frame.keys and any(interval for _, interval in frame.means.values()):
         rough = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
         notes.append(f"{INTERVAL}: of the mean, Student's t over clusters of near-duplicates{rough}")
     return notes

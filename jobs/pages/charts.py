@@ -74,9 +74,8 @@ def scatter(points: Sequence[Point], across: str, up: str, label: Callable[[floa
     Where labels would cover each other the first is written.
     """
     x, y = axis([one.x for one in points], LEFT, RIGHT), axis([one.y for one in points], BOTTOM, TOP + 12)
-    stairs = [(a, b) for a, b in zip(line, [*line[1:], None], strict=True)]
     parts = [*_grid(x, y, label, across, up)]
-    for a, b in stairs:
+    for a, b in zip(line, [*line[1:], None], strict=True):
         end = RIGHT if b is None else x.position(b.x)
         parts.append(_line("front", x.position(a.x), end, y.position(a.y), y.position(a.y)))
         parts += [] if b is None else [_line("front", end, end, y.position(a.y), y.position(b.y))]

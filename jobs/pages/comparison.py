@@ -234,10 +234,9 @@ def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = 
 
 def slices_table(comparison: Comparison) -> Table:
     """Returns the first measure slice by slice: of `full`, or the best arm where that is none, and of its baseline."""
-    ranked = [arm for arm in comparison.main_arms(MOST_ARMS) if arm != comparison.baseline]
-    ranked = [arm for arm in ranked if arm not in comparison.oracles]
-    arm = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
     base = comparison.baseline
+    ranked = [arm for arm in comparison.main_arms(MOST_ARMS) if arm not in comparison.oracles | {base}]
+    arm = "full" if "full" in ranked else (ranked or [base])[0]
     rows = [
         [
             f"{part.name}: {part.value}", f"{part.keys:,}{'?' if part.few else ' '}", part.means[base][0], part.means[arm][0],

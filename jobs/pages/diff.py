@@ -52,8 +52,7 @@ def _sections(diff: Diff) -> Iterator[tuple[str, str, Parts]]:
         yield "moved", "the queries that were asked most often, of those that moved", moved
     yield "cost", "of 1,000 queries; seconds are workers' time, start-up included", [_costs(diff.costs)]
     if diff.quality is not None:
-        parts = _quality(diff.quality)
-        yield "quality", "", parts
+        yield "quality", "", _quality(diff.quality)
     if diff.answers is not None:
         yield "answers", "against gold answers", _quality(diff.answers)
     for of_kind in diff.judged:

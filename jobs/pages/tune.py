@@ -7,7 +7,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from jobs.measure.notes import INTERVAL
-from jobs.measure.significance import Gap
 from jobs.pages.render import Head, Interval, Table, difference, interval
 from jobs.terminal.formats import figure, known, p_words
 from jobs.tune.search import strategy_ratios
@@ -34,8 +33,8 @@ def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
         {
             "name": step.name,
             "mean": step.mean,
-            "to_equal_weights": _values(tuning.against(step, EQUAL)),
-            "to_original_alone": _values(tuning.against(step, ALONE)),
+            "to_equal_weights": known(tuning.against(step, EQUAL)),
+            "to_original_alone": known(tuning.against(step, ALONE)),
             "learnt": bool(step.of_folds),
             "setting": setting_values(step.final, tuning.own_weights),
             "of_folds": [setting_values(setting, tuning.own_weights) for setting in step.of_folds],
@@ -60,7 +59,3 @@ def setting_values(settings: FuseSettings, own_weights: Mapping[str, float]) -> 
         "retriever_weights": settings.retriever_weights,
         "redundancy": settings.redundancy,
     }
-
-
-def _values(gap: Gap | None) -> Any:
-    return None if gap is None else known({"mean": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p})
