@@ -18,7 +18,7 @@ from jobs.measure.missing_documents import unknown_documents
 from jobs.measure.notes import INTERVAL, interval_notes, judge_notes, judged_note, zero_notes
 from jobs.measure.significance import FEW_QUERIES
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import figure, known
+from jobs.terminal.formats import known
 
 EVALUATION = "evaluation.json"
 
@@ -141,21 +141,6 @@ def answers_values(frames: Iterable[Frame]) -> dict[str, Any]:
         }
         values |= {"answers": own} if frame.gold else {"judged_answers": values.get("judged_answers", {}) | {frame.kind: own}}
     return dict(known(values))
-
-
-def in_words(frames: Iterable[Frame]) -> list[tuple[str, str]]:
-    """Returns, for a closing table, a row for what was measured by gold answers and in each kind: its name, and the means.
-
-    Behind the means of what is judged stands the number of queries that they are over.
-    """
-    rows = []
-    for frame in (frame for frame in frames if frame.keys):
-        if frame.gold:
-            rows += [(f"{name} of answers", figure(mean)) for name, (mean, _) in frame.means.items()]
-        else:
-            means = ", ".join(f"{name} {mean:.2f}" for name, (mean, _) in frame.means.items())
-            rows.append((f"answers, {frame.kind}", f"{means} ({len(frame.keys):,} queries)"))
-    return rows
 
 
 def store_evaluation(storage: Storage, values: Mapping[str, Any], *, finished: bool = True) -> None:

@@ -59,7 +59,11 @@ def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgemen
     query_ids: dict[str, str | None] = dict(connection.execute(query).fetchall())
     wanted = sorted({query_id for query_id in query_ids.values() if query_id is not None})
     connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
-    pending = not_committed(connection, run)
+    pending: set[str] = set()
+    if len(run.manifests) < len(run.plan.shards):
+        committed_queries(connection, run)
+        waiting = connection.execute("SELECT query_id FROM wanted ANTI JOIN committed USING (query_id)").fetchall()
+        pending = {query_id for (query_id,) in waiting}
     of_query: dict[str, list[str]] = {}
     for key, query_id in sorted(query_ids.items(), key=lambda pair: (pair[1] or "", pair[0])):
         if query_id is not None and query_id not in pending:
@@ -70,8 +74,8 @@ def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgemen
         example = (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
     rejected = sorted(key for key, query_id in query_ids.items() if query_id is None)
     keys, judged = [key for keys in of_query.values() for key in keys] + rejected, len(judgements.grades)
-    missing, waiting = judged - len(query_ids), len(query_ids) - len(keys)
-    return CountedKeys(query_ids, of_query, keys, rejected, judged, missing, waiting, example)
+    missing, not_committed = judged - len(query_ids), len(query_ids) - len(keys)
+    return CountedKeys(query_ids, of_query, keys, rejected, judged, missing, not_committed, example)
 
 
 class AskedQuery(NamedTuple):
@@ -95,15 +99,6 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
     create_views(connection, run, ["queries"])
     rows = connection.execute("SELECT query_id, query, context, log_count FROM queries SEMI JOIN wanted USING (query_id)")
     return {query_id: AskedQuery(*asked) for query_id, *asked in rows.fetchall()}
-
-
-def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:
-    """Returns the wanted query_ids whose shard has no manifest."""
-    if len(run.manifests) == len(run.plan.shards):
-        return set()
-    committed_queries(connection, run)
-    rows = connection.execute("SELECT query_id FROM wanted ANTI JOIN committed USING (query_id)").fetchall()
-    return {query_id for (query_id,) in rows}
 
 
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[pa.Table]:

@@ -87,9 +87,8 @@ def _moves(moved: Moves) -> RenderableType:
         rows.append([name, share.queries, "", share.asked, ""])
     row("other rewrites (of strategies in both)", moved.rewrites)
     for strategy in moved.strategies:
-        alone = (
-            "" if bool(strategy.a.queries) == bool(strategy.b.queries) else f", only in {'A' if strategy.a.queries else 'B'}"
-        )
+        sides = [name for name, share in (("A", strategy.a), ("B", strategy.b)) if share.queries]
+        alone = f", only in {sides[0]}" if len(sides) == 1 else ""
         row(f"  {strategy.strategy}{alone}", strategy.moved)
     row(f"first {moved.depth} documents moved", moved.documents)
     return Table([Head(""), Head("queries", count), Head("", count), Head("asked", count), Head("", count)], rows).terminal()

@@ -14,7 +14,7 @@ from jobs.chain.pipeline import COSTED
 from jobs.counts import ERROR_QUERIES, ERRORS, FURTHER_TEXTS, GRADED_DOCUMENTS, ROUND_QUERIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.measure.evaluate import answer_notes, answers_values, in_words
+from jobs.measure.evaluate import answer_notes, answers_values
 from jobs.measure.judge import judge_models
 from jobs.measure.measures import title
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
@@ -92,7 +92,12 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
             yield title(measure), figure(pair.b) + alone
         for note in evaluation.frame.left_out:
             yield "left out", note
-    yield from in_words(measured.answers)
+    for frame in (frame for frame in measured.answers if frame.keys):
+        if frame.gold:
+            yield from ((f"{name} of answers", figure(mean)) for name, (mean, _) in frame.means.items())
+        else:
+            means = ", ".join(f"{name} {mean:.2f}" for name, (mean, _) in frame.means.items())
+            yield f"answers, {frame.kind}", f"{means} ({len(frame.keys):,} queries)"
     if run.storage.get(REPORT) is not None:
         yield "report", run.storage.url(REPORT)
 
