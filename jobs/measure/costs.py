@@ -29,11 +29,15 @@ results), `alone_...` what no other arm needs. `seconds` are those of workers. `
 """
 
 
-def arm_costs(run: RunFolder, prices: Prices | None) -> list[ArmCost]:
-    """Returns the cost of each arm but oracles, in the order of the ablation; without `prices` there are no USD."""
+def arm_costs(run: RunFolder, prices: Prices | None) -> tuple[list[ArmCost], dict[str, GateSaving]]:
+    """Returns the cost of each arm but oracles, in the order of the ablation, and arm -> savings, of arms that have a gate.
+
+    Without `prices` there are no USD.
+    """
     arms = [arm["name"] for arm in run.arms if not arm["members"]]
-    billed = None if prices is None else run.bill(prices)
-    costs = []
+    billed, counts = None if prices is None else run.bill(prices), by_arm(run.counts, arms)
+    costs: list[ArmCost] = []
+    gates: dict[str, GateSaving] = {}
     for arm, needs in arm_needs(run.counts, arms).items():
         cost = cost_of(run, needs.whole)
         sums = None if cost is None else stage_sums(cost)
@@ -44,7 +48,10 @@ def arm_costs(run: RunFolder, prices: Prices | None) -> list[ArmCost]:
                 figures[before + quantity] = sum(need.amount for need in some if need.quantity == quantity)
         figures["standalone_usd"], figures["marginal_usd"] = usd_of(billed, cost), usd_of(billed, cost_of(run, needs.alone))
         costs.append(figures)
-    return costs
+        requests = [need for need in needs.whole if need.quantity == "requests"]
+        saving = gate_saving(counts[arm], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
+        gates |= {} if saving is None else {arm: saving}
+    return costs, gates
 
 
 def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
@@ -71,15 +78,3 @@ def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
     if billed is None or cost is None:
         return None
     return sum(billed.usd_of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
-
-
-def gate_savings(run: RunFolder, prices: Prices | None) -> dict[str, GateSaving]:
-    """Returns arm -> the savings of its gate, of the arms of an ablation that have one."""
-    arms = [arm["name"] for arm in run.arms if not arm["members"]]
-    counts, billed, savings = by_arm(run.counts, arms), None if prices is None else run.bill(prices), {}
-    for arm, needs in arm_needs(run.counts, arms).items():
-        requests = [need for need in needs.whole if need.quantity == "requests"]
-        saving = gate_saving(counts[arm], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
-        if saving is not None:
-            savings[arm] = saving
-    return savings

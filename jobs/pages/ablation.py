@@ -21,7 +21,7 @@ from jobs.job.indexes import noted_changes
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
 from jobs.measure.comparison import FAMILIES, FULL, Comparison, comparisons
-from jobs.measure.costs import ArmCost, arm_costs, gate_savings
+from jobs.measure.costs import ArmCost, arm_costs
 from jobs.measure.exports import LONG, long_tables, write_tables
 from jobs.measure.judge import judge_models
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
@@ -91,8 +91,7 @@ def compared(
         # a judge grades the results alone, so it knows nothing of what was lost on the way
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder),
-        arm_costs(folder, prices),
-        gate_savings(folder, prices),
+        *arm_costs(folder, prices),
     )
 
 

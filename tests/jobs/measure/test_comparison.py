@@ -221,7 +221,7 @@ def costs(
     folder: Path, counts: dict[str, int] = COUNTS, spent: Totals = SPENT, prices: Prices | None = PRICES
 ) -> dict[str, ArmCost]:
     run = write_folder(folder, {}, queries=2, arms=COSTED_ARMS, counts=counts, costs=spent)
-    return {one["arm"]: one for one in arm_costs(run, prices)}
+    return {one["arm"]: one for one in arm_costs(run, prices)[0]}
 
 
 def test_what_an_arm_needs_at_the_price_of_its_components(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def usd(run: RunFolder) -> float:
 def check(job: str, base: Changes, arms: dict[str, Changes]) -> RunFolder:
     """Checks the bill of each arm against that of a run of it, and what it alone needs against an ablation without it."""
     whole = finished(prepared_work(job, settings(base), {"arms": arms}))
-    found = {one["arm"]: one for one in arm_costs(whole, PRICES)}
+    found = {one["arm"]: one for one in arm_costs(whole, PRICES)[0]}
     for arm, changes in {"full": {}, **arms}.items():
         alone = finished(prepared_work(job, [*settings(base | changes), "name=alone"], None))
         assert needed(whole, arm) == executed(alone), (arm, changes)

@@ -48,7 +48,7 @@ def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(mak
     server.answer = answer
     arms = {"long": {"rewrite.decoding.max_tokens": 96}, "longer": {"rewrite.engine.args": {"max_tokens": 200}}}
     folder = run_in_process(make({"arms": arms}, {"decoding": {"max_tokens": 32}}))
-    found = {one["arm"]: one["completion_tokens"] for one in arm_costs(open_run(str(folder)), None)}
+    found = {one["arm"]: one["completion_tokens"] for one in arm_costs(open_run(str(folder)), None)[0]}
     assert {arm: found[arm] for arm in ("full", *arms)} == {
         arm: tokens * len(QUERIES) for arm, tokens in {"full": 32, "long": 96, "longer": 200}.items()
     }
@@ -64,7 +64,7 @@ def test_strategies_that_differ_in_how_their_texts_are_searched_share_their_requ
     server.text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
     folder = run_in_process(make({"arms": arms}, {"strategies": [{"rag_fusion": {"n": 3}}]}))
     assert len(server.bodies) == len(QUERIES)
-    costs = {one["arm"]: one["requests"] for one in arm_costs(open_run(str(folder)), None)}
+    costs = {one["arm"]: one["requests"] for one in arm_costs(open_run(str(folder)), None)[0]}
     assert {costs[arm] for arm in ("full", *arms)} == {len(QUERIES)}
 
 
