@@ -225,7 +225,8 @@ def measure(
     kept_alone = run.config.retrieve.keep_runs and not run.config.joining and judgements.judge is None
     alone = alone and kept_alone and not run.is_ablation
     cuts = {RUN: judged_rows.own_cuts(run)} | ({ORIGINAL: {}} if alone else {})
-    own = [{"name": name, "cut_from": min(run.config.results, cut_from(run.config, of))} for name, of in cuts.items()]
+    ends = {name: min(run.config.results, cut_from(run.config, own)) for name, own in cuts.items()}
+    own: list[dict[str, Any]] = [{"name": name, "cut_from": end} for name, end in ends.items()]
     arms = run.arms or own
     with database(run) as connection:
         cells = MeasuredCells(names, arms, counted_keys(connection, run, judgements), deepest_rank(names))

@@ -84,32 +84,30 @@ class GatheredQueries:
         return sorted({name for block in self.blocks for name in block.hits.retrievers})
 
 
-def open_vectors(run: RunFolder) -> tuple[TextEncoder | None, str | None]:
-    """Returns the encoder of the run's first dense retriever, or None and why there is none.
+def open_vectors(run: RunFolder) -> TextEncoder | str:
+    """Returns the encoder of the run's first dense retriever, or why there is none.
 
     The index is not opened: vectors of texts need the weights alone.
     """
     name = run.config.dense_retriever
     settings = None if name is None else run.config.retrieve.retrievers[name].encoder
     if name is None or settings is None:
-        return None, "no retriever is dense"
+        return "no retriever is dense"
     indexes: Mapping[str, Any] = run.record.get("identity", {}).get("indexes", {})
     stored = indexes.get(name, {}).get("encoder")
     try:
         differences = encoder_differences(stored, encoder_identity(settings)) if stored else ""
         if differences:
-            return None, f"the encoder of {name} is not the run's any more ({differences})"
-        return open_encoder(settings), None
+            return f"the encoder of {name} is not the run's any more ({differences})"
+        return open_encoder(settings)
     except RetrieverError as error:
-        return None, f"the encoder of {name} cannot be opened ({error})"
+        return f"the encoder of {name} cannot be opened ({error})"
 
 
-def gather(
-    run: RunFolder, judgements: Judgements, vectors: TextEncoder | None, no_cosine: str | None, seed: int
-) -> GatheredQueries:
+def gather(run: RunFolder, judgements: Judgements, vectors: TextEncoder | str, seed: int) -> GatheredQueries:
     """Returns the judged queries of a run's committed shards with their lists, `MOST_QUERIES` at most, drawn by `seed`.
 
-    Without `vectors` there are no cosines, and `no_cosine` says why.
+    `vectors`: what `open_vectors` returns; where that is a reason, there are no cosines.
 
     Raises:
         ConfigError: The lists were not kept, nothing is judged, or files cannot be read.
@@ -155,7 +153,7 @@ def gather(
             tuple(blocks),
             {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool},
             min(run.config.results, cut_from(run.config, own_cuts(run))),
-            no_cosine,
+            vectors if isinstance(vectors, str) else None,
             tuple(notes),
         )
 
@@ -200,7 +198,7 @@ def _block(
     run: RunFolder,
     first: int,
     texts: Sequence[Sequence[Text]],
-    vectors: TextEncoder | None,
+    vectors: TextEncoder | str,
 ) -> GatheredBlock:
     table = connection.sql(
         "SELECT row - $first AS query, strategy, position, retriever, list(doc_id ORDER BY rank) AS doc_ids,"
@@ -238,7 +236,7 @@ def _block(
     if not reranked.null_count:
         scored = by_document(lists._replace(scores=reranked.to_numpy()), len(texts))
         scores = scored.score[scored.by_pair[scored.pair_offsets[:-1]]]
-    if vectors is not None:
+    if not isinstance(vectors, str):
         flat = [text for of_query in texts for text in of_query]
         vectors_of_texts = search_vectors([text.search for text in flat], vectors.encode)
         cosines = text_similarity([text.row for text in flat], len(texts), vectors_of_texts)

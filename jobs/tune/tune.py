@@ -75,7 +75,7 @@ def tune(
     if folds < 2:
         raise ConfigError("argument", f"--folds {folds}: needs a held-out part; give 2 or more")
     tell("reading lists")
-    gathered = gather(run, judgements, *open_vectors(run), seed)
+    gathered = gather(run, judgements, open_vectors(run), seed)
     objective = Objective(run.config, gathered, judgements)
     clusters = gathered.clusters
     if (distinct := int(clusters.max()) + 1) < folds:

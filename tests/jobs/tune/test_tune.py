@@ -86,7 +86,7 @@ def test_labels_without_meaning_give_no_held_out_gain(tmp_path: Path, monkeypatc
         equal, *learnt = [step for step in tuning.steps.values() if step.name == EQUAL or step.of_folds]
         assert [step.name for step in learnt] == [RETRIEVERS, STRATEGIES]
         held_out.append(np.mean([step.mean - equal.mean for step in learnt]))
-        objective = Objective(nothing.run.config, gather(nothing.run, judgements, None, "not asked for", 0), judgements)
+        objective = Objective(nothing.run.config, gather(nothing.run, judgements, "not asked for", 0), judgements)
         fitted.append((objective.values(learnt[-1].final) - objective.values(equal.final)).mean())
     error = np.std(held_out, ddof=1) / np.sqrt(len(held_out))  # of their mean; 24 drawings had a mean of -0.003, error 0.003
     assert abs(np.mean(held_out)) < 3 * error
@@ -146,8 +146,7 @@ def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_learnt_is_said(tmp_path: Path) -> None:
-    judged = judged_run(tmp_path, half, names_of(20), select="classified")
-    tuning = tune(*judged)
+    tuning = tune(*judged_run(tmp_path, half, names_of(20)))
     assert any("redundancy" in note and "no retriever is dense" in note for note in tuning.notes)
 
 
@@ -167,7 +166,7 @@ def test_refused_in_one_line(tmp_path: Path, alike: Judged) -> None:
 def test_fused_again_it_is_the_run(tmp_path: Path, fusion: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 7)
     judged = judged_run(tmp_path, half, names_of(30), fuse=fusion)
-    gathered = gather(judged.run, judged.judgements, None, "none", 0)
+    gathered = gather(judged.run, judged.judgements, "none", 0)
     assert [len(block.hits.pair_offsets) > 1 for block in gathered.blocks] == [True] * 5
     settings = equal_weights(judged.run.config, gathered)
     again: dict[str, list[str]] = {}
@@ -187,7 +186,7 @@ def test_cuts_of_a_strategy_hold(tmp_path: Path) -> None:
     query = Query("tea", {"short": "green tea"}, hits={("original", "bm25"): ["a"], ("short", "bm25"): ["b", "c", "d"]})
     run = RunMaker(tmp_path)([query], ("short",), rewrite=rewrite)
     run.record["identity"] = {"rewrite": {"rewriter": {"strategies": [{"name": "short", "depth": 2}]}}}
-    gathered = gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), None, "none", 0)
+    gathered = gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), "none", 0)
     (block,) = gathered.blocks
     assert block.hits.doc_ids.to_pylist() == ["a", "b", "c"]
     assert gathered.own_weights == {"original": 1.0, "short": 1.0}
@@ -205,14 +204,14 @@ def test_the_original_is_encoded_as_it_was_searched(tmp_path: Path) -> None:
     query = Query(name, {"general": "the lamp"}, hits={("original", "bm25"): ["a"], ("general", "bm25"): ["b"]})
     retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "nowhere"}}}
     run = RunMaker(tmp_path)([query], ("general",), retrieve=retrieve)
-    gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), Hearing(), None, 0)
+    gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), Hearing(), 0)
     assert heard == [name, "the lamp"]
 
 
 def test_of_many_judged_queries_some_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_QUERIES", 12)
     judged = judged_run(tmp_path, half, names_of(30))
-    one, again, other = (gather(judged.run, judged.judgements, None, "none", seed) for seed in (0, 0, 1))
+    one, again, other = (gather(judged.run, judged.judgements, "none", seed) for seed in (0, 0, 1))
     assert len(one.query_ids) == 12
     assert one.query_ids == again.query_ids != other.query_ids
     assert one.notes == ("12 of 30 judged queries were drawn (--seed)",)
@@ -222,7 +221,7 @@ def test_a_query_counts_once_whatever_is_judged_of_it(tmp_path: Path) -> None:
     queries = [Query("tea", hits={("original", "bm25"): ["a", "b"]}), Query("bread", hits={("original", "bm25"): ["c"]})]
     run = RunMaker(tmp_path)(queries, ("general",))
     judgements = Judgements("q", {query_id(0): {"b": 1}, query_id(1): {"c": 1}, "other": {"a": 1}}, "query_id")
-    gathered = gather(run, judgements, None, "none", 0)
+    gathered = gather(run, judgements, "none", 0)
     two = module.GatheredQueries(
         **{name: getattr(gathered, name) for name in gathered.__dataclass_fields__} | {"keys": (("l1", "l2"), ("l3",))}
     )
@@ -240,7 +239,7 @@ def test_queries_after_other_turns_are_no_near_duplicates(tmp_path: Path) -> Non
     table = pq.read_table(queries)
     turns = pa.array(["rain in rome", "trains to oslo", "trains to oslo"])
     pq.write_table(table.append_column("context", turns), queries)
-    assert gather(open_run(judged.run.storage.root), judged.judgements, None, "none", 0).clusters.tolist() == [0, 1, 1]
+    assert gather(open_run(judged.run.storage.root), judged.judgements, "none", 0).clusters.tolist() == [0, 1, 1]
 
 
 QUERIES, STEPS, TUNINGS = 100, 6, 1500
