@@ -57,8 +57,16 @@ class Meter:
         check_border(f"{stage.name} was given", table.schema, stage.consumes)
         budget = [max(1, table.num_rows // 20)]  # rows on which the worker may raise, in whatever parts they are
         with self._busy.share() as share:
-            parts = isolation.parts(table.num_rows, stage.retries)
-            result = pa.concat_tables([self._run_part(table, part, isolation, part_started, budget) for part in parts])
+            parts = []
+            for first, end in isolation.parts(table.num_rows, stage.retries):
+                rows = table.slice(first, end - first)
+                if first in isolation.left_out:
+                    parts.append(self._left_out(rows))
+                    continue
+                if rows.num_rows < table.num_rows:
+                    part_started(first, end)
+                parts.append(self._call_worker(rows, budget))
+            result = pa.concat_tables(parts)
             seconds = share()
         check_border(f"{stage.name} returned", result.schema, stage.produces)
         if "costs" not in result.column_names:
@@ -76,27 +84,14 @@ class Meter:
         if hasattr(self._worker, "close"):
             self._worker.close()
 
-    def _run_part(
-        self,
-        table: pa.Table,
-        part: tuple[int, int],
-        isolation: Isolation,
-        part_started: Callable[[int, int], object],
-        budget: list[int],
-    ) -> pa.Table:
-        """Returns the output of some rows of a block; a row that is left out has the stage's fallback."""
-        first, end = part
-        rows = table.slice(first, end - first)
-        if first not in isolation.left_out:
-            if rows.num_rows < table.num_rows:
-                part_started(first, end)
-            return self._call_worker(rows, budget)
+    def _left_out(self, row: pa.Table) -> pa.Table:
+        """Returns the output of a row under which workers have died: that of the stage's fallback."""
         if self.stage.fallback is None:
-            row = f"query {rows.column('query_id')[0]}" if "query_id" in rows.column_names else "one row"
-            problem = f"workers died one after the other under {row} of shard {shard_of(table)} alone, and the others ended"
+            named = f"query {row.column('query_id')[0]}" if "query_id" in row.column_names else "one row"
+            problem = f"workers died one after the other under {named} of shard {shard_of(row)} alone, and the others ended"
             remedy = "remove the query, or give each worker more memory (the job's log says why)"
             raise ClusterError("worker-died", f"{self.stage.name}: {problem}; {remedy}")
-        return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
+        return self.stage.fallback(row, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
 
     def _call_worker(self, table: pa.Table, budget: list[int]) -> pa.Table:
         """Returns the worker's output block; halves it until it has the rows on which the worker raises singly.
