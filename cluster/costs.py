@@ -31,7 +31,6 @@ STORAGE_COMPONENT = "storage@"  # key of a stage's requests to S3 in Totals
 COMPLETION_QUANTITIES = ("seconds", "device_seconds", *TOKENS)
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
-Amount = TypeVar("Amount", int, float)
 Key = TypeVar("Key", int, str)
 _TIER = "@"  # between a quantity and the tier of its part
 COST = pa.struct(
@@ -180,7 +179,7 @@ def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
     return result
 
 
-def by_tier(sums: Mapping[str, Amount], tier: str | None) -> dict[str, Amount]:
+def by_tier(sums: Mapping[str, float], tier: str | None) -> dict[str, float]:
     """Returns the parts of quantities that were all billed by one tier; None: it is not known."""
     return {} if tier is None else {f"{name}{_TIER}{tier}": sums[name] for name in TOKENS if name in sums}
 

@@ -29,11 +29,6 @@ class PluginError(Exception):
     """Code that cannot be used; the message is `what is wrong; what to do`."""
 
 
-def is_reference(name: str) -> bool:
-    """Returns True if a name is meant as `module:Class`."""
-    return ":" in name
-
-
 def entry_points(group: str) -> dict[str, str]:
     """Returns the entry points of a group: name -> `module:Class`."""
     return {one.name: one.value for one in importlib.metadata.entry_points(group=group)}
@@ -44,7 +39,7 @@ def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> t
 
     Raises PluginError if it is not there, cannot be imported, or is nothing that `fits`: `wanted`, with an article.
     """
-    reference = name if is_reference(name) else entry_points(group)[name]
+    reference = name if ":" in name else entry_points(group)[name]
     if (parts := _REFERENCE.fullmatch(reference)) is None:
         raise PluginError(f"{reference!r} names no class; write it as package.module:Class")
     module = imported(parts["module"])

@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from cluster.cause import one_line
 from cluster.errors import DmqrError, nearest
-from cluster.plugins import PluginError, entry_points, is_reference, own_errors, plugin
+from cluster.plugins import PluginError, entry_points, own_errors, plugin
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -190,7 +190,7 @@ class Kinds:
             return absent(base, self.refusal, value, f"{where}: {one_line(first['msg'], None)}")
 
     def _of_plugin(self, kind: str, value: Any, base: type[Settings], context: Any) -> Settings:
-        if not is_reference(kind) and kind not in entry_points(self.group):
+        if ":" not in kind and kind not in entry_points(self.group):
             known = [*self._house(), *sorted(entry_points(self.group))]
             raise PydanticCustomError(NO_KIND, "{line}", {"line": f"no kind {kind!r}{nearest(kind, known)}"})
         try:

@@ -19,7 +19,6 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.cause import absent, yaml_problem
 from cluster.errors import ConfigError, nearest
-from cluster.plugins import is_reference
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, Settings, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
@@ -227,7 +226,7 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
         known = list(_place(first["loc"][:-1])[1].model_fields)
         what = f"unknown key{nearest(shown[-1], known)}"
     elif kind == "union_tag_not_found":
-        what = "is missing (known: " + ", ".join(entry for entry in model if not is_reference(entry)) + ")"
+        what = "is missing (known: " + ", ".join(entry for entry in model if ":" not in entry) + ")"
     elif kind == "union_tag_invalid":
         what = f"no kind {first['ctx']['tag']!r}{nearest(str(first['ctx']['tag']), list(model))}"
     elif kind == "too_short":
