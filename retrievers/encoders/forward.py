@@ -21,7 +21,6 @@ from retrievers.encoders.recipe import Layer, encoder_error
 from retrievers.models import module_weights, read_json, read_weights
 
 Encoded = Mapping[str, list[list[int]]]  # what a tokenizer gives of texts, a list for each of them
-Attention = Callable[[Any, Any, Any, Any, int], Any]
 
 _CAPABILITY = (8, 0)  # Ampere: the first that FlashAttention has kernels for
 _HEAD_SIZES = range(8, 257, 8)  # those that it takes
@@ -65,14 +64,8 @@ class Padded:
 class Unpadded:
     """Texts one after the other in one row, each attending to itself alone (FlashAttention; Dao, 2023, arXiv 2307.08691)."""
 
-    def __init__(self, network: Bert, device: str, tokens: int, attention: Attention | None = None) -> None:
-        """Keeps the network and its attention.
-
-        `attention` makes states of shape (tokens, heads, size) of query, key and value, each of this shape, the bounds of the
-        texts, shape (n + 1,), and the longest text; None: FlashAttention.
-        """
+    def __init__(self, network: Bert, device: str, tokens: int) -> None:
         self._network, self._device, self._tokens = network, device, tokens
-        self._attention = attention or _flash_attention
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         return packed_batches(lengths, self._tokens)
@@ -100,12 +93,13 @@ class Unpadded:
         positions = one_row([self._network.positions(ids) for ids in texts])
 
         def attend(query: Any, key: Any, value: Any) -> Any:
-            return self._attention(query, key, value, bounds, max(lengths))
+            return _flash_attention(query, key, value, bounds, max(lengths))
 
         return self._network.states(one_row(texts), types, positions, attend), bounds
 
 
 def _flash_attention(query: Any, key: Any, value: Any, bounds: Any, longest: int) -> Any:
+    """Returns states of the shape of query, key and value, (tokens, heads, size); `bounds` are those of the texts."""
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn(query, key, value, bounds, bounds, longest, longest)

@@ -60,10 +60,11 @@ def make(kind: str, tokenizer: Any, folder: Path) -> dict[str, tuple[Any, Any]]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tokens", [1, 40, 10**6])
 def test_padded_gives_what_transformers_gives_and_unpadded_nearly(
-    tokenizer: Any, kind: str, tokens: int, tmp_path: Path
+    tokenizer: Any, kind: str, tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
+    monkeypatch.setattr("retrievers.encoders.forward._flash_attention", of_each_text)
     encoded = tokenizer(TEXTS, truncation=True, max_length=TOKENS, return_attention_mask=False)
     lengths = np.array([len(ids) for ids in encoded["input_ids"]])
     ways: dict[str, dict[str, np.ndarray]] = {}
@@ -71,7 +72,7 @@ def test_padded_gives_what_transformers_gives_and_unpadded_nearly(
         ways[whose] = {}
         for way in ("padded", "unpadded")[: 1 + (whose == "ours")]:
             scorer, body = (
-                Padded(network, tokenizer, "cpu", tokens) if way == "padded" else Unpadded(network, "cpu", tokens, of_each_text)
+                Padded(network, tokenizer, "cpu", tokens) if way == "padded" else Unpadded(network, "cpu", tokens)
                 for network in networks
             )
             values = ways[whose if way == "padded" else way] = {"logits": np.empty((len(TEXTS), 1))}
