@@ -254,9 +254,8 @@ def lists_of(answers: Sequence[Iterable[tuple[str, float]]], depth: int) -> Rank
 def joined_lists(lists: Sequence[RankedList]) -> RankedLists:
     """Returns the lists as flat arrays; the inverse of `single_lists`."""
     offsets = np.cumsum([0, *(len(one.scores) for one in lists)], dtype=np.int64)
-    if not lists:
-        return RankedLists(offsets, pa.array([], pa.string()), np.empty(0))
-    return RankedLists(offsets, pa.concat_arrays([one.doc_ids for one in lists]), np.concatenate([one.scores for one in lists]))
+    doc_ids = pa.concat_arrays([pa.array([], pa.string()), *(one.doc_ids for one in lists)])
+    return RankedLists(offsets, doc_ids, np.concatenate([np.empty(0), *(one.scores for one in lists)]))
 
 
 def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:

@@ -23,12 +23,6 @@ METHOD = "lucene"
 _HEARTBEAT_TEXTS = 256  # texts between two heartbeats
 
 
-def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, Any]:
-    """Returns the formula as an index stores it; weights of 1 are left out."""
-    weighted = {} if weights == FieldWeights() else {"fields": weights.model_dump()}
-    return {"method": METHOD, **similarity.model_dump(), **weighted}
-
-
 def build_bm25(
     corpus: ReadCorpus, analyzer: Analyzer, folder: Path, progress: Progress, similarity: Bm25Settings, weights: FieldWeights
 ) -> None:

@@ -27,7 +27,7 @@ from retrievers.corpora.corpus import Built, read_corpus
 from retrievers.corpora.files import COLUMNS, Paths, Progress
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.bm25 import bm25_formula, build_bm25
+from retrievers.local.bm25 import METHOD, build_bm25
 from retrievers.local.dense import build_vectors
 from retrievers.local.index import FORMAT, INDEX, SOURCE_NOTE, index_path, local_damage, read_index
 from retrievers.local.settings import LocalSettings
@@ -140,12 +140,14 @@ def build_local_index(
                 problem = "fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing"
                 remedy = "give text a weight, or name corpus.title_column"
                 raise RetrieverError("corpus", f"index {path}: {problem}; {remedy}")
-            formula = bm25_formula(fields.similarity, fields.weights)
-            identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, **formula}
-            if fields.weights != FieldWeights() and corpus.without_title == corpus.documents:
-                notes.append("no document has a title, so fields.title changes nothing")
-            elif fields.weights != FieldWeights() and corpus.without_title:
-                notes.append(f"{corpus.without_title:,} documents have no title")
+            constants = {"method": METHOD, **fields.similarity.model_dump()}
+            identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, **constants}
+            if fields.weights != FieldWeights():  # weights of 1 are left out
+                identities["bm25"]["fields"] = fields.weights.model_dump()
+                if corpus.without_title == corpus.documents:
+                    notes.append("no document has a title, so fields.title changes nothing")
+                elif corpus.without_title:
+                    notes.append(f"{corpus.without_title:,} documents have no title")
         key = json.dumps({"format": FORMAT, "corpus": corpus.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         there = elsewhere.entry if elsewhere else None if old is None or local_damage(target, old) else old
