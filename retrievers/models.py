@@ -281,7 +281,7 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
             raise RetrieverError("model", f"{what} {problem}") from e
         raise RetrieverError("model", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
     try:
-        opened.model.to(device).eval()
+        opened.model.to(device)  # `from_pretrained` gives it for evaluation
     except (RuntimeError, AssertionError) as e:
         problem = f"no device {device} on this machine, or out of memory: {one_line(e)}"
         remedy = "correct cluster.retrieve.gpus and cluster.rerank.gpus"

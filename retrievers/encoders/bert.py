@@ -53,10 +53,6 @@ class Bert:
         self.weights = {name: weight.to(device) for name, weight in self.weights.items()}
         return self
 
-    def eval(self) -> Bert:
-        """Returns itself: no weight is trained here."""
-        return self
-
     def __call__(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None, **_: Any) -> SimpleNamespace:
         """Returns the last layer's states of a padded batch, and the logits of a cross-encoder."""
         from torch.nn.functional import scaled_dot_product_attention

@@ -45,15 +45,10 @@ def _markdown(name: str, data: bytes) -> PlainDocument:
 
     front_matter = r"\A---\n(?=[^\n:]+:).*?\n(?:---|\.\.\.)(?:\n|\Z)"  # else the first line is a rule
     text = re.sub(front_matter, "", _decoded(name, data), flags=re.DOTALL)
-    return _of_html(MarkdownIt("commonmark").enable("table").render(text))
+    return _html(name, MarkdownIt("commonmark").enable("table").render(text))
 
 
-def _html(name: str, data: bytes) -> PlainDocument:
-    del name
-    return _of_html(data)
-
-
-def _of_html(html: str | bytes) -> PlainDocument:
+def _html(_: str, html: str | bytes) -> PlainDocument:
     """Returns the text that a page of HTML shows, a line for each block; its title is <title>, else the first heading."""
     from bs4 import BeautifulSoup, CData, XMLParsedAsHTMLWarning
     from bs4.element import PreformattedString

@@ -8,8 +8,6 @@ from retrievers.hybrid.settings import PartsSettings
 from retrievers.kinds import IndexSettings
 from retrievers.settings import FuseSettings, MemberName
 
-_METHODS: dict[str, Literal["best", "rrf"]] = {"score": "best", "rrf": "rrf"}
-
 
 class UnionSettings(PartsSettings):
     """Several indexes searched as one; a document is called `law:doc1`, by its index and its id there."""
@@ -28,4 +26,5 @@ class UnionSettings(PartsSettings):
         return key.rpartition(".")[2]
 
     def fusion(self, depth: int) -> FuseSettings:
-        return FuseSettings(method=_METHODS[self.merge], depth=depth, keep=depth, redundancy="none")
+        method: Literal["best", "rrf"] = "best" if self.merge == "score" else "rrf"
+        return FuseSettings(method=method, depth=depth, keep=depth, redundancy="none")
