@@ -96,7 +96,7 @@ class RetrieverSettings(Settings):
         return change(name, self) if self.has_index else self
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns its identity, made of those of its indexes by key."""
+        """Returns its identity, made of those of its indexes by key; of one that searches an index."""
         return dict(indexes[name])
 
     def facts_of(

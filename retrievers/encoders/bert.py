@@ -40,13 +40,9 @@ class Bert:
 
     def __init__(self, config: dict[str, Any], weights: dict[str, Any], classifies: bool) -> None:
         self.config, self.weights, self._classifies = SimpleNamespace(**config), weights, classifies
+        self.dtype = weights["embeddings.word_embeddings.weight"].dtype
         self._is_bert = config["model_type"] == "bert"
         self._eps, self._padding = float(config["layer_norm_eps"]), int(config["pad_token_id"])
-
-    @property
-    def dtype(self) -> Any:
-        """The precision of weights and states."""
-        return self.weights["embeddings.word_embeddings.weight"].dtype
 
     def to(self, device: str) -> Bert:
         """Moves the weights to a device."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -38,9 +37,3 @@ class TrecSettings(RetrieverSettings):
         copy = self.model_copy()
         copy._lists = lists
         return copy
-
-    def location(self, identity: Mapping[str, Any]) -> str:
-        return self.path
-
-    def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        return {} if self._lists is None else dict(self._lists.identity)

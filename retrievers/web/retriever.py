@@ -168,15 +168,11 @@ class Web:
         self.settings, self._provider = settings, PROVIDERS[settings.provider]
         where = f"{key}: {settings.provider}"
         self.base = str(settings.base_url)
+        self.host = urlsplit(self.base).hostname or ""
         self._server = Server(
             f"{where} at {self.base}", f"web search at {self.base}", self.base, settings, self._provider.key_header,
             self._provider.wait,
         )  # fmt: skip
-
-    @property
-    def host(self) -> str:
-        """Returns the host of its server."""
-        return urlsplit(self.base).hostname or ""
 
     def identity(self) -> dict[str, Any]:
         return self.settings.identity

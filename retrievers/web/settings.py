@@ -1,6 +1,5 @@
 """Settings of retrievers of `kind: web`."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -73,12 +72,6 @@ class WebSettings(RetrieverSettings):
 
     def own_limits(self) -> list[tuple[str | None, int]]:
         return [(self.base_url, self.max_in_flight)]
-
-    def location(self, identity: Mapping[str, Any]) -> str:
-        return self.provider
-
-    def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        return self.identity
 
     def search_names(self, name: str) -> dict[str, str | None]:
         """Returns its name with the provider, by which searches may have a price."""
