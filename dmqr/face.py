@@ -25,7 +25,6 @@ class Face:
     """True where the log on standard error is lines of JSON; None: nothing is printed."""
 
     def __init__(self, progress: OnProgress | None = None) -> None:
-        """Takes the function that is told the progress of a verb."""
         self._progress = progress
         self.notes: list[str] = []
         """Notes of a verb beside its result, a sentence each."""

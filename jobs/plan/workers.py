@@ -116,15 +116,13 @@ class StoredAnswers(Engines):
 
 
 class _NotOpened:
-    def identity(self) -> dict[str, Any]:
-        return {}
-
-
-class _NotSearched(_NotOpened):
-    """In place of a retriever that is not searched: its lists have one hit that is none, its vectors one number."""
+    """In place of a retriever or a reranker that is not asked: lists have one hit that is none, vectors one number."""
 
     def __init__(self, missing: set[Wanted]) -> None:
         self._missing = missing
+
+    def identity(self) -> dict[str, Any]:
+        return {}
 
     def search(self, texts: Sequence[Wanted], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Notes the texts; a list without hits would have the original searched in its place."""
@@ -134,6 +132,9 @@ class _NotSearched(_NotOpened):
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
         self._missing.update(texts)
         return np.ones((len(texts), 1), dtype=np.float32)
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        return np.full(len(queries), np.nan)
 
 
 def is_here(name: str, settings: RetrieverSettings) -> bool:
@@ -158,7 +159,7 @@ class _LookingForLists(_Looking):
         is_lexical = all(index.is_lexical for index in plan.settings.indexed(plan.name).values())
         if is_lexical and is_here(plan.name, plan.settings):
             return opened_retriever(plan, device)
-        return _NotSearched(self._seen.missing)
+        return _NotOpened(self._seen.missing)
 
 
 class _LookingGate(_LookingForLists, Gating):
@@ -210,16 +211,11 @@ class _LookingRetrieve(_LookingForLists, Retrieve):
         return by_key
 
 
-class _NotScored(_NotOpened):
-    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        return np.full(len(queries), np.nan)
-
-
 class _LookingScore(_Looking, Score):
     """The scoring stage; queries with a pair that is missing are unknown."""
 
     def opened(self, reranker: ScoredBy, device: str) -> Reranker:
-        return _NotScored()
+        return _NotOpened(self._seen.missing)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         scored = super().__call__(table)
