@@ -261,5 +261,5 @@ def compare_frame(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> C
     notes += [f"compared with {baseline}, since {wanted} has no answers"] if baseline != wanted else []
     slices, slice_notes = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
     comparison = Comparison(frame, baseline, margin_of(settings, frame.kind), arms, slices)
-    comparison.notes = [*notes, *comparison_notes(comparison), *slice_notes]
+    comparison.notes = (*notes, *comparison_notes(comparison), *slice_notes)
     return comparison
