@@ -184,7 +184,7 @@ def test_an_engine_that_dies_is_started_anew_and_its_requests_go_again(engine: V
 
 
 def test_a_core_that_hangs_is_started_anew(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_timeout", 5.0)
+    monkeypatch.setattr(engine, "_settings", engine._settings.model_copy(update={"timeout_seconds": 5.0}))
     (core,) = cores()
     core.suspend()
     completions = [completion for _, completion in engine.complete(several(5))]
