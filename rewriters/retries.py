@@ -45,14 +45,11 @@ def _tried_again(request: Request, reasons: frozenset[str]) -> Request:
     return replace(request, sample=request.sample + FIRST_TRY, decoding=decoding)
 
 
-def again(answered: Sequence[Pair], read: Read, most: int, answer_once: Collection[str]) -> list[Request]:
-    """Returns the next tries of the requests of one query, all of whose requests so far are given: `most` after the first.
-
-    `answer_once` are the engines that have one answer to a request.
-    """
+def again(answered: Sequence[Pair], read: Read, most: int, recorded: Collection[str]) -> list[Request]:
+    """Returns the next tries of a query's requests so far, `most` after the first, but not of those named in `recorded`."""
     requests = []
     for request, completion in (pairs[-1] for pairs in _tries(answered)):
-        is_final = completion.error_reason is not None or request.engine in answer_once
+        is_final = completion.error_reason is not None or request.name in recorded
         if is_final or tries_so_far(request) >= most:
             continue
         if reasons := TRIED.intersection(answers.stands_for or answers.reason for answers in read((request, completion))):

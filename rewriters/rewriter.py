@@ -134,7 +134,8 @@ class Rewriter:
         `requests`.
         """
         choice = self.choose(query) if choice is None else choice
-        return again(answered, self._reader(query, choice), self._of.retries, self._of.answer_once)
+        recorded = {call.name for call in self._calls if call.engine in self._of.answer_once}
+        return again(answered, self._reader(query, choice), self._of.retries, recorded)
 
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""
