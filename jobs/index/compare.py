@@ -238,7 +238,7 @@ class ComparedCorpus:
         corpus = self.corpus
         show = shown_progress(self.progress, f"comparing the corpus {corpus.shown_paths} with its index")
         with work_folder() as folder:
-            return content_of(passages(corpus.paths, corpus.columns, folder, show).sources, show, corpus.columns)
+            return content_of(passages(corpus.paths, corpus.columns, folder, show)[0], show, corpus.columns)
 
 
 def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool) -> list[dict[str, Any]]:

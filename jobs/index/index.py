@@ -149,18 +149,18 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     Unless `replace`, an existing local index counts as one that is being built.
     """
     indexes, source = index_builds(corpus.retrievers), source_of(corpus)
+    show = shown_progress(progress, f"corpus {corpus.member}".strip())
     with work_folder() as folder:
-        prepared = passages(corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.member}".strip()))
-        show = shown_progress(progress, "index")
-        given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
+        sources, notes = passages(corpus.paths, corpus.columns, folder, show)
+        given = BuildInputs(sources, corpus.columns, replace=replace, source=source)
         built = [_build(config, given, one, progress) for one in indexes.builds]
     for build in indexes.builds:
         if build.folder is not None:
             note_source(build.folder, source)
     nothing = {"documents": 0, "without_text": 0, "replaced": None}
     built += [{"index": name, "done": why} | nothing for name, why in indexes.left.items()]
-    notes = "".join(f"; {note}" for note in prepared.notes)
-    return [one | {"done": f"{one['done']}{notes}"} for one in built]
+    noted = "".join(f"; {note}" for note in notes)
+    return [one | {"done": f"{one['done']}{noted}"} for one in built]
 
 
 def _build(config: Config, given: BuildInputs, build: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -36,16 +36,12 @@ _ROWS, _MEMORY = 8192, "256MB"  # read and written at a time; of DuckDB
 _TABLES = "*.parquet, *.jsonl or *.csv"
 
 
-class Sources(NamedTuple):
-    """Sources of indexes."""
+def passages(
+    corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Progress
+) -> tuple[list[str | Source], list[str]]:
+    """Returns the Parquet files of a corpus, and notes on what was made of it and left out.
 
-    sources: Sequence[str | Source]  # Parquet files or objects on S3; of what was converted what was made of it
-    notes: list[str]  # what was made of the corpus, and what was left out of it, in words
-
-
-def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Progress) -> Sources:
-    """Returns the Parquet files of a corpus; other tables, documents and rows to be split are written to `folder` as such.
-
+    Other tables, documents and rows to be split are written to `folder` as Parquet.
     `corpus` has paths and URLs of tables (Parquet, lines of JSON, CSV), documents, and folders of either, or names of data
     sets. `progress` hears "convert" or "split", rows or documents done, and all of them.
 
@@ -83,7 +79,7 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
             sources.append(str(to))
         else:
             sources += tables
-    return Sources(sources, _notes(written, left_out))
+    return sources, _notes(written, left_out)
 
 
 def documents_of(path: str, files: Sequence[FoundFile]) -> list[TextFile]:

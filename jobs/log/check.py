@@ -88,7 +88,7 @@ def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | None]:
             if [(entry.size, entry.changed) for entry in present] != [(entry.size, entry.changed) for entry in listed]:
                 raise replaced(file)
             buffer = pa.BufferOutputStream()
-            pq.write_table(set_queries(file.data_set).rows, buffer)
+            pq.write_table(set_queries(file.data_set)[0], buffer)
             yield ParquetTable(pa.BufferReader(buffer.getvalue()))
         elif remote(file.path):
             yield open_table(file.path, str(file.changed))

@@ -118,7 +118,7 @@ def dedup(
     log_counts |= {f"rejected_{reason}": n for reason, n in rejected.items()}
     if (not_asked := sum(piece.total for piece in pieces) - traffic) != log_counts["rejected"]:  # there is a column of counts
         log_counts["rejected_traffic"] = not_asked
-    if left_out := sum(set_queries(data_set).left_out for data_set in sets):
+    if left_out := sum(set_queries(data_set)[1] for data_set in sets):
         log_counts["left_out"] = left_out
     return LogSummary(log_counts, tables, shards, sum(worked), first)
 

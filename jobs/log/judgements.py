@@ -97,7 +97,7 @@ def qrels_file(path: str, where: str = "evaluate.qrels") -> str:
     if name.kind == "topics":
         message = "has queries only; name the file with their judgements"
         raise ConfigError("judgements", f"{where}: {name}: {message}")
-    return split_of(name.rest, where).qrels
+    return split_of(name.rest, where)[1]
 
 
 def local_qrels(path: str) -> str | None:

@@ -1,11 +1,12 @@
 """Folders as BEIR has them: `corpus.jsonl`, `queries.jsonl` with the queries of all splits, judgements in `qrels/SPLIT.tsv`."""
 
 import json
-from typing import NamedTuple
+
+import pyarrow as pa
 
 from cluster.errors import ConfigError, LogError, nearest
 from cluster.storage import files_at, is_hidden, is_there
-from jobs.log.sets.names import SetQueries, as_text, table_of
+from jobs.log.sets.names import as_text, table_of
 from jobs.log.table_file import TableFault, text_lines
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -14,22 +15,18 @@ DEFAULT_SPLIT = "test"
 _ENDING = ".tsv"
 
 
-class BeirSplit(NamedTuple):
-    """The files of a split: queries of all splits, and its own judgements."""
+def split_of(rest: str, where: str) -> tuple[str, str]:
+    """Returns the files of FOLDER/SPLIT, the queries of all splits and its own judgements.
 
-    queries: str
-    qrels: str
-
-
-def split_of(rest: str, where: str) -> BeirSplit:
-    """Returns the files of FOLDER/SPLIT; a folder alone is its split `test`, or the only one. `where` begins messages."""
+    A folder alone is its split `test`, or the only one. `where` begins messages.
+    """
     folder, split = _folder(rest, where)
     splits = _splits(folder)
     chosen = split or (splits[0] if len(splits) == 1 else DEFAULT_SPLIT)
     if chosen not in splits:
         message = f"{where}: beir:{rest}: no judgements {QRELS}/{chosen}{_ENDING} in {folder}{nearest(chosen, splits)}"
         raise ConfigError("test-collection", f"{message}; name one as beir:{folder}/SPLIT")
-    return BeirSplit(f"{folder}/{QUERIES}", f"{folder}/{QRELS}/{chosen}{_ENDING}")
+    return f"{folder}/{QUERIES}", f"{folder}/{QRELS}/{chosen}{_ENDING}"
 
 
 def corpus_of(rest: str, where: str) -> str:
@@ -56,20 +53,20 @@ def _splits(folder: str) -> list[str]:
     return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING))
 
 
-def judged_queries(files: BeirSplit) -> SetQueries:
-    """Returns the queries that a split judges, in the order of their file."""
+def judged_queries(queries: str, qrels: str) -> tuple[pa.Table, int]:
+    """Returns the queries that a split judges, in the order of their file, and the number of the others there."""
     try:
-        judged = {line.split("\t")[0].strip() for _, line in text_lines(files.qrels)} - {HEADER[0]}
+        judged = {line.split("\t")[0].strip() for _, line in text_lines(qrels)} - {HEADER[0]}
     except TableFault as fault:  # of another file than that of the log's rows
-        raise LogError("log-files", f"log file {files.qrels}{fault.at}: {fault.message}") from fault
+        raise LogError("log-files", f"log file {qrels}{fault.at}: {fault.message}") from fault
     rows, left_out = [], 0
-    for number, line in text_lines(files.queries):
-        row = _query(line, f"log file {files.queries}, line {number}")
+    for number, line in text_lines(queries):
+        row = _query(line, f"log file {queries}, line {number}")
         if row["query_id"] in judged:
             rows.append(row)
         else:
             left_out += 1
-    return SetQueries(table_of(rows), left_out)
+    return table_of(rows), left_out
 
 
 def _query(line: str, where: str) -> dict[str, str | None]:

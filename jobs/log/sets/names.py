@@ -51,13 +51,6 @@ def left_out_words(counts: Mapping[str, int]) -> str:
     return f"; {number:,} queries of other splits left out" if number else ""
 
 
-class SetQueries(NamedTuple):
-    """The queries of a data set."""
-
-    rows: pa.Table  # query_id, text and other columns, all of them text
-    left_out: int  # queries of other splits that stand in the same file
-
-
 def table_of(rows: Sequence[Mapping[str, str | None]]) -> pa.Table:
     """Returns rows as columns of text: `query_id`, `text`, then the others as they are first met; what lacks is null."""
     names = dict.fromkeys(("query_id", "text", *(name for row in rows for name in row)))

@@ -1,10 +1,12 @@
 """The queries of a data set as a log: its files with their versions, and its rows."""
 
+import pyarrow as pa
+
 from cluster.errors import LogError
 from cluster.storage import FoundFile, files_at
 from jobs.log.sets import irds
 from jobs.log.sets.beir import judged_queries, split_of
-from jobs.log.sets.names import SetName, SetQueries
+from jobs.log.sets.names import SetName
 from jobs.log.sets.topics import topics
 
 _WHERE = "log.path"
@@ -24,10 +26,10 @@ def query_files(name: SetName) -> list[FoundFile]:
     return listed
 
 
-def set_queries(name: SetName) -> SetQueries:
-    """Returns the queries of a set."""
+def set_queries(name: SetName) -> tuple[pa.Table, int]:
+    """Returns the queries of a set as columns of text, and the number of those of other splits in the same file."""
     if name.kind == "irds":
-        return SetQueries(irds.queries(name.rest, _WHERE), 0)
+        return irds.queries(name.rest, _WHERE), 0
     if name.kind == "topics":
-        return SetQueries(topics(name.rest), 0)
-    return judged_queries(split_of(name.rest, _WHERE))
+        return topics(name.rest), 0
+    return judged_queries(*split_of(name.rest, _WHERE))

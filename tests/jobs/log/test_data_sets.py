@@ -73,7 +73,7 @@ def test_of_a_folder_of_beir_the_judged_queries_are_the_log(split: str, beir: Pa
 def test_metadata_of_queries_are_columns(beir: Path) -> None:
     name = set_name(f"beir:{beir}/train")
     assert name is not None
-    assert set_queries(name).rows.to_pydict() == {
+    assert set_queries(name)[0].to_pydict() == {
         "query_id": ["q3", "q5"], "text": [QUERIES["q3"], QUERIES["q5"]], "words": ["3", "4"]
     }  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(beir: Path, tmp_path: Path) -> 
 def contents(path: str, folder: Path) -> str:
     """The identity that an index has of a corpus."""
     folder.mkdir()
-    return content_of(passages([path], COLUMNS, folder, lambda *_: None).sources, lambda *_: None)[1]
+    return content_of(passages([path], COLUMNS, folder, lambda *_: None)[0], lambda *_: None)[1]
 
 
 def test_a_set_of_ir_datasets_is_a_log_and_its_judgements(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ Any mention counts.
 def test_topics_of_the_ad_hoc_tracks(topics: Any, tmp_path: Path) -> None:
     path = topics(AD_HOC)
     assert read(path, tmp_path / "out")[1] == {"301": "International Organized Crime", "302": "Poliomyelitis and Post-Polio"}
-    rows = set_queries(set_name(path)).rows.to_pylist()  # type: ignore[arg-type]
+    rows = set_queries(set_name(path))[0].to_pylist()  # type: ignore[arg-type]
     assert rows[0]["narrative"] == "A relevant document must name one & its activity."
     assert rows[1]["description"] == "Is the disease under control?"
     assert "in international criminal activity, e.g." in rows[0]["description"]
@@ -191,7 +191,7 @@ def test_topics_are_those_that_ir_datasets_reads(topics: Any, tmp_path: Path) ->
         path = topics(text)
         theirs = reader(LocalDownload(Path(path.removeprefix("topics:")))).queries_iter()
         expected = [{name: " ".join(value.split()) for name, value in one._asdict().items()} for one in theirs]
-        rows = set_queries(set_name(path)).rows.to_pylist()  # type: ignore[arg-type]
+        rows = set_queries(set_name(path))[0].to_pylist()  # type: ignore[arg-type]
         assert [{name: row[name] for name in expected[0]} for row in rows] == expected
         assert [row["text"] for row in rows] == [row["title"] for row in expected]
 
@@ -216,7 +216,7 @@ def test_forms_of_topics(text: str, expected: dict[str, str], topics: Any, tmp_p
     path = topics(text)
     (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
     for name in (path, f"topics:{tmp_path}/packed.txt.gz"):
-        (row,) = set_queries(set_name(name)).rows.to_pylist()  # type: ignore[arg-type]
+        (row,) = set_queries(set_name(name))[0].to_pylist()  # type: ignore[arg-type]
         assert row | expected == row
 
 

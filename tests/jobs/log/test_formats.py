@@ -69,7 +69,7 @@ def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> t
     """Returns the rows of a corpus."""
     columns = columns or CorpusSettings()
     folder.mkdir(exist_ok=True)
-    files = passages([path], columns, folder, lambda what, done, total: None).sources
+    files = passages([path], columns, folder, lambda what, done, total: None)[0]
     return content_of(files, lambda what, done, total: None, columns)
 
 
@@ -394,7 +394,7 @@ def test_of_a_folder_parquet_counts_and_two_other_forms_are_refused(tmp_path: Pa
         content(str(tmp_path / "in"), tmp_path / "made")
     (tmp_path / "in" / "notes.txt").write_text("The moon pulls the sea.")
     found = passages([str(tmp_path / "in")], CorpusSettings(), tmp_path / "made", lambda *_: None)
-    assert found.notes == ["1 passages of 1 documents", "left out 2 files of other kinds (1 .csv, 1 .jsonl)"]
+    assert found[1] == ["1 passages of 1 documents", "left out 2 files of other kinds (1 .csv, 1 .jsonl)"]
     write_form(tmp_path / "in" / "a.parquet", names, [("1", "x", "rows")])
     assert [file.name for file in find_log_files(str(tmp_path / "in"))] == ["a.parquet"]
     assert len(find_log_files([str(tmp_path / "in"), str(tmp_path / "in" / "a.csv")])) == 2  # what is named itself counts
@@ -411,7 +411,7 @@ def test_columns_of_a_json_corpus_have_the_type_of_their_values(tmp_path: Path) 
         {"doc_id": -7, "text": None, "mixed": "seven", "of": {"x": [1, {"y": None}]}, "nothing": None},
     ]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
-    (source,) = passages([str(tmp_path / "c.jsonl")], CorpusSettings(), tmp_path, lambda *_: None).sources
+    (source,) = passages([str(tmp_path / "c.jsonl")], CorpusSettings(), tmp_path, lambda *_: None)[0]
     assert not isinstance(source, str)
     first, second, third = pq.read_table(source.open()).to_pylist()
     assert [row["doc_id"] for row in (first, second, third)] == ["007", "18446744073709551615", "-7"]
