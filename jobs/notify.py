@@ -29,7 +29,6 @@ TITLES = {
     "recovery": ("continues", "info"),
 }
 """Event -> title, apprise's type."""
-_CHOSEN_AS = {"recovery": "outage"}
 
 
 def check_notify(settings: NotifySettings | None) -> list[Any]:
@@ -107,7 +106,8 @@ class Notifications:
         self._given_up = True  # the log is closed when late threads end
 
     def _send(self, what: str, line: str) -> None:
-        if self.settings is None or self._closed or _CHOSEN_AS.get(what, what) not in self.settings.events:
+        chosen_as = "outage" if what == "recovery" else what
+        if self.settings is None or self._closed or chosen_as not in self.settings.events:
             return
         state, title = self._state, f"dmqr {self._verb} {self._name}: {TITLES[what][0]}"
         figures = [f"{state.done:,} of {state.total:,} queries"] if state.total else []

@@ -13,8 +13,6 @@ from pydantic import Field, field_validator, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_seconds
-from jobs.config.retrieve import RetrieveSettings
-from jobs.config.rewrite import RewriteSettings
 from jobs.config.settings import (
     AblateSettings,
     EvaluateSettings,
@@ -22,6 +20,8 @@ from jobs.config.settings import (
     NotifySettings,
     PublishSettings,
     ReportSettings,
+    RetrieveSettings,
+    RewriteSettings,
     WebSearchSettings,
 )
 from jobs.log.settings import LogSettings

@@ -1,16 +1,166 @@
-"""The sections of the config that jobs alone read: `limits`, `evaluate`, `report`, `ablate`, `notify`, `publish`, `web`."""
+"""The sections of the config that jobs alone read.
+
+`rewrite`, `retrieve`, `limits`, `evaluate`, `report`, `ablate`, `notify`, `publish`, `web`.
+"""
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from cluster.errors import nearest
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from jobs.log.judgements import Key
-from retrievers.kinds import WebOnly
+from jobs.tables import ITERATE, ORIGINAL
+from retrievers.kinds import AnyRetrieverSettings, WebOnly
+from rewriters.engines.settings import AnyEngineSettings
+from rewriters.pool import named
+from rewriters.settings import DecodingSettings, GateSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 from rewriters.steps.settings import LlmStepSettings
 
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _named(value: Any) -> Any:
+    named(value)
+    return value
+
+
+class RewriteSettings(Settings):
+    """Rewriting by an LLM."""
+
+    engine: AnyEngineSettings | None = None
+    """LLM engine; required unless `strategies` is empty."""
+    decoding: DecodingSettings = DecodingSettings()
+    """Sampling parameters."""
+    strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY, Names.STRATEGIES] = [
+        "general",
+        "keyword",
+        "pseudo_answer",
+        "core_content",
+    ]
+    """Names, paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. []: the original only."""
+    select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
+    """Choice of strategies per query: all, adaptive, classified, random_k, column or never."""
+    gate: GateSettings | None = None
+    """Skips rewriting of queries that a retriever is sure of; null: all are rewritten."""
+    calls: Literal["joint", "separate"] = "joint"
+    """joint: one request for all strategies that can share it; separate: one request each."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """Language of the rewrites, such as German; null: the query's."""
+    joint_prompt: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
+    """Text file that replaces the built-in joint prompt; its content counts for the fingerprint."""
+    retries: Annotated[int, Field(ge=0, le=3)] = 0
+    """Extra tries where an answer cannot be read, refuses or was truncated, with another seed and temperature or more
+    tokens."""
+    guards: GuardSettings = GuardSettings()
+    """Checks and masks around the LLM."""
+
+    @model_validator(mode="after")
+    def _engine_where_needed(self) -> Self:
+        if self.planned and self.engine is None:
+            raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
+        if self.joint_prompt is not None and self.calls != "joint":
+            raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
+        entries = [named(entry) for entry in self.strategies]
+        names = [entry.name for entry in entries]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or "original" in names:
+            why = "is not a strategy (the original is always retrieved); remove it"
+            if twice:
+                sources = list(dict.fromkeys(entry.source for entry in entries if entry.name == twice[0]))
+                why = (
+                    "is listed twice; list it once"
+                    if len(sources) == 1
+                    else f"is listed twice ({', '.join(sources)}); give one of them another `name`"
+                )
+            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} {why}")
+        return self
+
+    def names(self) -> dict[str, Names]:
+        """Returns the files and servers that its own fields name, strategies apart."""
+        return {name: what for name, what in super().names().items() if what is not Names.STRATEGIES}
+
+    @property
+    def planned(self) -> list[str]:
+        """Returns the names of the strategies that the run makes rewrites with."""
+        return [] if isinstance(self.select, SelectNever) else [named(entry).name for entry in self.strategies]
+
+    @property
+    def chooses(self) -> bool:
+        """Returns True if `select` chooses for queries the strategies that rewrite them."""
+        return bool(self.planned) and self.select.kind != "all"
+
+    @property
+    def gated(self) -> GateSettings | None:
+        """Returns the gate if queries would be rewritten without it, else None."""
+        return self.gate if self.planned else None
+
+    @property
+    def selects(self) -> bool:
+        """Returns True if queries differ in the strategies that rewrite them, by `select` or by the gate."""
+        return self.chooses or self.gated is not None
+
+
+class RetrieveSettings(Settings):
+    """Search with the queries and their rewrites."""
+
+    retrievers: dict[str, AnyRetrieverSettings]
+    """A name of your choice -> settings of a retriever."""
+    depth: Annotated[int, Field(gt=0)] = 100
+    """Hits per list."""
+    keep_runs: bool = True
+    """Writes every list to runs/; needed to compare with the original alone."""
+    routes: dict[str, list[str]] = {}
+    """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
+    store: Annotated[bool | None, NOT_IDENTITY] = None
+    """Keeps lists and vectors in the store; null: all but lists of local BM25 indexes, which are faster to search than to
+    read."""
+
+    @model_validator(mode="after")
+    def _routes_lead_somewhere(self) -> Self:
+        if not self.retrievers:
+            raise ValueError("retrievers is empty; name at least one")
+        if self.routes.get("original") == []:
+            raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
+                             "to keep it out of the results")  # fmt: skip
+        alone = next((name for name, one in self.retrievers.items() if one.originals_only), None)
+        for strategy, names in self.routes.items():
+            for name in names:
+                if name not in self.retrievers:
+                    raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
+            if strategy != ORIGINAL and alone in names:
+                what = f"{alone} has lists for the log's queries only; remove it from the route"
+                raise ValueError(f"routes.{strategy}: {what}")
+        return self
+
+    def route(self, strategy: str) -> list[str]:
+        """Returns the names of the retrievers that search a strategy's texts, the original, or refined queries."""
+        names = self.routes.get(strategy, list(self.retrievers))
+        return names if strategy == ORIGINAL else [name for name in names if not self.retrievers[name].originals_only]
+
+    def routed(self, strategies: Iterable[str]) -> dict[str, list[str]]:
+        """Returns `routes` with those of strategies that not all retrievers are searched for."""
+        routes = dict(self.routes)
+        if any(retriever.originals_only for retriever in self.retrievers.values()):
+            every = {name: self.route(name) for name in (*strategies, ITERATE)}
+            routes |= {name: names for name, names in every.items() if len(names) < len(self.retrievers)}
+        return routes
+
+    @property
+    def text_retriever(self) -> str:
+        """Returns the first retriever with an index, which has the texts of documents; those of the web come with its hits."""
+        return next((name for name, one in self.retrievers.items() if one.indexed(name)), next(iter(self.retrievers)))
+
+    @property
+    def members(self) -> list[str]:
+        """Returns the names of the indexes of unions, each once; "" among them where others are searched."""
+        return list(dict.fromkeys(one.member(key) for name, one in self.retrievers.items() for key in one.indexed(name)))
 
 
 class LimitSettings(Settings):

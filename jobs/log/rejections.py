@@ -38,9 +38,6 @@ class Rejection(NamedTuple):
     raw: str | None
 
 
-NULL = Rejection("empty", "the query is null", None)
-
-
 def rejected_words(counts: Mapping[str, int]) -> str:
     """Returns '10 rejected (7 empty, 3 too_long)', by the counts of a plan; "" where nothing was rejected."""
     why = ", ".join(f"{n:,} {reason}" for reason in REASONS if (n := counts.get(f"rejected_{reason}", 0)))
@@ -131,7 +128,7 @@ def group_rows(rows: pa.Table, max_chars: int) -> Groups:
     """Returns the groups of rows, a table as of `rows_schema`; queries have at most `max_chars` code points."""
     codes, raws = encode(rows.column("text"))
     digests, rejections = judge_all(raws, max_chars)
-    rejections[len(raws)] = NULL
+    rejections[len(raws)] = Rejection("empty", "the query is null", None)
     texts = Groups(codes, np.concatenate([digests, np.zeros((1, ID_BYTES), np.uint8)]), rejections)
     return _with_contexts(texts, raws, rows.column("context")) if "context" in rows.column_names else texts
 

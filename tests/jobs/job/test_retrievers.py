@@ -16,7 +16,7 @@ from cluster.run.pool_sizes import NodeGroup, Pool, size_pools
 from jobs.chain.arms.resources import OpenedBy
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.config.retrieve import RetrieveSettings
+from jobs.config.settings import RetrieveSettings
 from jobs.job import indexes
 from jobs.job.corpora import searched_indexes
 from jobs.job.indexes import check_documents, read_states
