@@ -239,10 +239,8 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
     where = ".".join(shown)
     others.pop(where, None)
     more = f" (also wrong or missing: {', '.join(others)})" if others else ""
-    return (
-        "plugin" if kind == NO_PLUGIN else "config-value",
-        f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}",
-    )
+    code = "plugin" if kind == NO_PLUGIN else "config-value"
+    return code, f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
 
 
 def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:

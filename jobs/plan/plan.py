@@ -20,9 +20,8 @@ from jobs.plan.estimate import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import planned_saving
 from jobs.run.draft import PlannedQueries, begun_plan, draft_plan
-from jobs.run.driver_costs import DriverCosts
 from jobs.run.job import Job, run_of
-from jobs.run.money import RunMoney, tries_per_request
+from jobs.run.money import DriverCosts, RunMoney, tries_per_request
 from jobs.runs.folder import stored_json
 from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, tally_of

@@ -17,8 +17,8 @@ from cluster.run.shards import Plan
 from cluster.storage import open_storage
 from jobs.job.indexes import States, noted_changes, read_states
 from jobs.job.keys import SCHEMA_VERSION
-from jobs.run.driver_costs import DriverCosts
 from jobs.run.job import Job
+from jobs.run.money import DriverCosts
 from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.runs.tally import Tally
 from jobs.terminal.logs import event

@@ -23,11 +23,10 @@ from jobs.counts import ERROR_QUERIES, FAILED_BY_OUTAGES
 from jobs.job.paths import package_folders
 from jobs.job.pools import check_shares
 from jobs.run.draft import PlannedQueries, begun_plan, draft_plan, gold_of_queries, plan_words, store_plan
-from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, limit, outcome, too_many
-from jobs.run.money import RunMoney, most_requests
+from jobs.run.money import DriverCosts, RunMoney, most_requests
 from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
 from jobs.run.stream import Results, Runner, next_result, stream

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -45,7 +46,9 @@ def find_runs(output: Storage, name: str | None = None) -> Iterator[tuple[str, d
     folders = [folder for folder, match in named if match and (name is None or f"{match['name']}-".startswith(f"{name}-"))]
     fetched = prefetch(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
     for folder, data in zip(folders, fetched, strict=True):
-        record = _parsed(data)
+        record = dict[str, Any]()
+        with suppress(ValueError):
+            record = _object(data)
         config = record.get("config", {})
         if (name is None and record) or (name is not None and config.get("name", name) == name):
             yield folder, record
@@ -67,12 +70,12 @@ def sample_logs(output: Storage) -> Iterator[str]:
             yield from (entry.key for entry in output.list(folder) if _SAMPLE_LOG.fullmatch(entry.name))
 
 
-def _parsed(data: bytes | None) -> dict[str, Any]:
-    try:
-        values = json.loads(data or b"{}")
-    except ValueError:
-        return {}
-    return values if isinstance(values, dict) else {}
+def _object(data: bytes | None) -> dict[str, Any]:
+    """Returns a JSON object, {} where there is none; raises ValueError if it is damaged."""
+    values = json.loads(data or b"{}")
+    if not isinstance(values, dict):
+        raise ValueError("no JSON object")
+    return values
 
 
 @dataclass(frozen=True)
@@ -205,9 +208,6 @@ def _latest_run(storage: Storage) -> Storage:
 def stored_json(storage: Storage, key: str) -> dict[str, Any]:
     """Returns an object of a run's folder, {} where there is none; raises ConfigError if it is damaged."""
     try:
-        values = json.loads(storage.get(key) or b"{}")
+        return _object(storage.get(key))
     except ValueError as error:
         raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); restore it") from error
-    if not isinstance(values, dict):
-        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged (no JSON object); restore it")
-    return values

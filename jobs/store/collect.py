@@ -14,8 +14,7 @@ from cluster.storage import Storage, remote
 from cluster.storage.files import left_behind
 from jobs.chain.store.files import Space
 from jobs.chain.store.layout import ABOUT, MADE, USED, day, milliseconds
-from jobs.store.contents import StoredSpace, stored_spaces
-from jobs.store.maintainer import maintaining
+from jobs.store.contents import StoredSpace, maintaining, stored_spaces
 
 UNUSED, OLD = "unused", "too old"
 

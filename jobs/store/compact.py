@@ -23,8 +23,7 @@ from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
 from jobs.chain.store.tombstones import counting, forgotten_queries
-from jobs.store.contents import StoredSpace, stored_spaces
-from jobs.store.maintainer import Check, maintaining
+from jobs.store.contents import Check, StoredSpace, maintaining, stored_spaces
 
 GRACE_SECONDS = 48 * 3600.0  # longer than a night: a job reads the files that it listed when it started
 MERGED_BYTES = 4 << 20  # of a merged file; while it is made its rows take some fifty times as much, mostly prompts

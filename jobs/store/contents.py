@@ -1,12 +1,19 @@
-"""The content of a store, by one listing of it."""
+"""The content of a store, by one listing of it, and its maintainer, the one process at a time that changes what lies in it.
 
-from collections.abc import Iterable, Mapping, Sequence
+That is by a lease, as one driver at a time works on a run. Jobs need none, to read or to put. Two maintainers at once, of which
+one was taken for dead, harm nothing: rows stand twice then. The lease saves them the work.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cluster.errors import ConfigError
-from cluster.storage import Entry, Storage
+from cluster.errors import ClusterError, ConfigError, HeldError
+from cluster.run.lease import Lease, holder
+from cluster.storage import Entry, Storage, open_storage
 from jobs.chain.store.files import Space
-from jobs.chain.store.layout import APART, DIGITS, USED, VERSION, is_rows, range_of
+from jobs.chain.store.layout import APART, DIGITS, MAINTAINER, USED, VERSION, is_rows, range_of
 from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
 
 
@@ -60,3 +67,34 @@ def check_store(storage: Storage, given: str) -> None:
     if VERSION not in storage.folders():
         problem = f"there is no store (no folder {VERSION}); give a config, or the folder that its `store` names"
         raise ConfigError("argument", f"{given}: {problem}")
+
+
+Check = Callable[[], None]
+"""Raises where the process maintains the store no longer."""
+
+
+@contextmanager
+def maintaining(store: Storage, *, dry_run: bool = False) -> Iterator[Check]:
+    """Holds the lease of a store's maintainer, or raises HeldError; yields a check for between two steps of the work."""
+    if dry_run:
+        yield lambda: None
+        return
+    storage = open_storage(store.url(MAINTAINER))
+    try:
+        lease = Lease.acquire(storage)
+    except HeldError as error:
+        last = holder(storage, time.time())
+        who = "" if last is None else f" ({last.pid} on {last.host})"
+        raise HeldError("run-held", f"{store.root}: another process{who} maintains this store; wait for it") from error
+
+    def check() -> None:
+        if lease.lost():
+            problem = "another process may have taken over the maintenance of this store; run the same command again"
+            raise ClusterError("run-held", f"{store.root}: {problem}")
+
+    try:
+        earlier = (entry.key for entry in storage.list("lease") if entry.key < f"lease/{lease.number:06d}.json")
+        storage.delete(*earlier)  # else there would be one more each night
+        yield check
+    finally:
+        lease.release()

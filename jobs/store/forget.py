@@ -27,8 +27,7 @@ from jobs.chain.store.tombstones import forgotten_queries, mark_forgotten, remov
 from jobs.log.rejections import look_up_key
 from jobs.runs.folder import find_runs, sample_logs
 from jobs.store.compact import drop_forgotten
-from jobs.store.contents import stored_spaces
-from jobs.store.maintainer import maintaining
+from jobs.store.contents import maintaining, stored_spaces
 from rewriters.normalise import normalise
 
 MOST_OTHERS = 100  # other queries that may go with one, unless it is said that all may

@@ -23,8 +23,8 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
 from jobs.pages.run import cost_section
 from jobs.pages.summary import closing_values, lost_words
-from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
 from jobs.run.limits import Stopped
+from jobs.run.money import COUNT_SECONDS, DriverCosts
 from jobs.runs.bill import bill
 from jobs.runs.folder import open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time

@@ -22,8 +22,7 @@ from jobs.store import collect as collecting
 from jobs.store import compact as compacting
 from jobs.store.collect import OLD, UNUSED, Collected, collect
 from jobs.store.compact import GRACE_SECONDS, Compacted, compact, compact_crowded
-from jobs.store.contents import stored_spaces
-from jobs.store.maintainer import maintaining
+from jobs.store.contents import maintaining, stored_spaces
 from rewriters.normalise import query_id
 from tests.support.jobs.stored import ABOUT, SPACE, all_rows, found, names, opened, put, texts
 
