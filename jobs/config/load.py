@@ -23,6 +23,7 @@ from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, S
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
 
+_CODES = {NO_PLUGIN: "plugin"}  # else config-value
 _WORDS = {
     "missing": "is missing; add it",
     "model_type": "should hold keys, {value}",
@@ -239,8 +240,7 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
     where = ".".join(shown)
     others.pop(where, None)
     more = f" (also wrong or missing: {', '.join(others)})" if others else ""
-    code = "plugin" if kind == NO_PLUGIN else "config-value"
-    return code, f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
+    return _CODES.get(kind, "config-value"), f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
 
 
 def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
