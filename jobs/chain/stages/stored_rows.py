@@ -64,24 +64,20 @@ def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) 
     answer = work.answers[number]
     row, at, score, reranked = block.ranked(number)
     rank = ranks(block.lengths(number))
+
+    def columns(of: np.ndarray) -> list[pa.Array]:
+        arm, doc_ids = pa.repeat(pa.scalar(answer.arm), int(of.sum())), block.doc_ids.take(pa.array(block.document[at[of]]))
+        return [ids.take(pa.array(row[of])), arm, pa.array(rank[of].astype(np.int32)), doc_ids]
+
     kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
-    results = [
-        ids.take(pa.array(row[kept])),
-        pa.repeat(pa.scalar(answer.arm), int(kept.sum())),
-        pa.array(rank[kept].astype(np.int32)),
-        block.doc_ids.take(pa.array(block.document[at[kept]])),
+    scores = [
         pa.array(score[kept]),
         pa.array(block.score[at[kept]]),
         pa.array(reranked[kept], from_pandas=True),  # NaN: no score
         block.sources.take(pa.array(at[kept])),
     ]
-    tails = [
-        ids.take(pa.array(row[behind])),
-        pa.repeat(pa.scalar(answer.arm), int(behind.sum())),
-        pa.array(rank[behind].astype(np.int32)),
-        block.doc_ids.take(pa.array(block.document[at[behind]])),
-    ]
-    return pa.table(results, schema=STORED["results"]), pa.table(tails, schema=ARM_STORED["tails"])
+    results = pa.table([*columns(kept), *scores], schema=STORED["results"])
+    return results, pa.table(columns(behind), schema=ARM_STORED["tails"])
 
 
 def candidates_table(ids: pa.Array, block: Candidates, keep: int) -> pa.Table:
@@ -112,7 +108,8 @@ def scores_table(schema: pa.Schema, ids: pa.Array, block: Candidates, work: Shar
 
 
 def of_arms(ids: pa.Array, table: pa.Table, work: SharedWork, column: str) -> pa.Table:
-    """Returns the rows of a table of what LLMs generate for arms, from a column in flight of the same name."""
+    """Returns the rows of a table of what LLMs generate, from a column in flight of the same name."""
     columns = flattened(ids, table, column)
-    arms = pa.array([one.arm for one in work.answers], pa.string())
-    return stored_table(STORED[column], columns | {"arm": arms.take(columns["answer"])})
+    if "answer" in columns:  # a judge says itself which arm it means
+        columns["arm"] = pa.array([one.arm for one in work.answers], pa.string()).take(columns["answer"])
+    return stored_table(STORED[column], columns)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+import uuid
 from collections import Counter
 from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
-from cluster.run.stage import shard_of
+from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.s3_client import take_traffic
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.needs import needed_counts
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.row_groups import RowGroups
 from jobs.chain.stages.stored_rows import (
     candidates_table,
     costs_columns,
@@ -33,6 +35,8 @@ from jobs.chain.tables import ARM_STORED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
+
+_ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
 
 class Write:
@@ -51,7 +55,7 @@ class Write:
         """Writes and commits the shard; returns one row of COMMITTED."""
         began, work = time.perf_counter(), self._work
         shard = shard_of(table)
-        files = files_before(table)
+        files = _files_before(table)
         block = Candidates(table, work)
         table = with_no_hits(table, block) if work.only else table
         ids = table.column("query_id").combine_chunks()
@@ -75,21 +79,15 @@ class Write:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
             tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
-        if work.doing("iterate"):
-            tables["rounds"] = of_arms(ids, table, work, "rounds")
-        if work.doing("grade"):
-            tables |= {name: of_arms(ids, table, work, name) for name in ("grades", "corrections")}
+        of_llms = [name for name in ("rounds", "grades", "corrections", "answers", "judgements") if name in table.column_names]
+        tables |= {name: of_arms(ids, table, work, name) for name in of_llms}
+        if "corrections" in tables:
             counts["web_asked"] = pc.count(tables["corrections"].column("web_query")).as_py()
-        if work.doing("answer"):
-            tables["answers"] = of_arms(ids, table, work, "answers")
-            counts["answers"] = tables["answers"].num_rows
-        if work.doing("judge"):
-            tables["judgements"] = stored_table(STORED["judgements"], flattened(ids, table, "judgements"))
-            counts["judgements"] = tables["judgements"].num_rows
+        counts.update({name: tables[name].num_rows for name in ("answers", "judgements") if name in tables})
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
-        return committed_row(self._storage, table, self._start, files, dict(counts), errors.first_failed(), began)
+        return self._committed(table, shard, files, dict(counts), errors.first_failed(), began)
 
     def _elapsed(self, ids: pa.StringArray, table: pa.Table) -> pa.Table:
         """Returns a row of costs/ for each query: the seconds since its shard was read, with all waits."""
@@ -101,75 +99,87 @@ class Write:
     def _results(self, shard: int, ids: pa.Array, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
         """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
         counts: Counter[str] = Counter()
-        with RowGroups(self._storage, "results", shard) as results, RowGroups(self._storage, "tails", shard) as tails:
-            for number, answer in enumerate(self._work.answers):
-                results_of_arm, behind = results_of(ids, block, self._work, number)
-                queries = pc.count_distinct(results_of_arm.column("query_id")).as_py()
-                if self._work.only is None:
-                    counts[arm_key(answer.arm, "queries_with_results")] += queries
-                    counts[arm_key(answer.arm, "no_hits")] += block.rows - queries
-                    counts["arms_with_results"] += queries
-                else:
-                    counts["queries_with_results"] += queries
-                results.add(results_of_arm)
-                tails.add(behind)
-        counts["results"] = results.file.rows
-        files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
-        return counts, files
+        written = {name: _RowGroups(name, shard) for name in ("results", "tails")}
+        for number, answer in enumerate(self._work.answers):
+            results_of_arm, behind = results_of(ids, block, self._work, number)
+            queries = pc.count_distinct(results_of_arm.column("query_id")).as_py()
+            if self._work.only is None:
+                counts[arm_key(answer.arm, "queries_with_results")] += queries
+                counts[arm_key(answer.arm, "no_hits")] += block.rows - queries
+                counts["arms_with_results"] += queries
+            else:
+                counts["queries_with_results"] += queries
+            written["results"].add(results_of_arm)
+            written["tails"].add(behind)
+        counts["results"] = written["results"].rows
+        return counts, {name: [of.stored(self._storage)] for name, of in written.items() if of.rows}
+
+    def _committed(
+        self,
+        table: pa.Table,
+        shard: int,
+        files: dict[str, list[File]],
+        counts: dict[str, int],
+        failed: dict[str, list[str]],
+        began: float,
+    ) -> pa.Table:
+        """Commits a shard; returns one row of COMMITTED."""
+        entries = unnested(table, "costs")[1]
+        seconds: dict[str, float] = {}
+        requests: dict[str, dict[str, float]] = {}
+        for entry in unnested(table, "overhead")[1].to_pylist():
+            stage, name, amount = entry["stage"], entry["quantity"], entry["amount"]
+            if name == "seconds":
+                seconds[stage] = seconds.get(stage, 0.0) + amount
+            elif name != ELAPSED:
+                own = requests.setdefault(stage, {})
+                own[name] = own.get(name, 0) + int(amount)
+        if sent := take_traffic():
+            requests["write"] = sent
+        seconds["write"] = time.perf_counter() - began
+        spent = costs.totals(entries), seconds, costs.by_start(entries)
+        mine = Manifest(shard, self._start, files, counts, *spent, requests, failed)
+        manifest = commit(self._storage, mine)
+        after = take_traffic()
+        for amounts in requests.values() if manifest is not mine else ():
+            after = {name: after.get(name, 0) + amounts.get(name, 0) for name in after.keys() | amounts.keys()}
+        return pa.table(
+            {"shard": [shard], "manifest": [json.dumps(asdict(manifest))], "traffic": [json.dumps(after)]}, schema=COMMITTED
+        )
 
 
-def files_before(table: pa.Table) -> dict[str, list[File]]:
-    """Returns table -> the files that earlier stages have written for a block.
+class _RowGroups:
+    """A file of one table, written one row group after the other: memory holds one group's rows."""
 
-    Raises:
-        AssertionError: It holds more than one shard.
-    """
+    def __init__(self, table: str, shard: int) -> None:
+        self._key, self._sink = f"{table}/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet", io.BytesIO()
+        self._writer = pq.ParquetWriter(self._sink, ARM_STORED[table], compression="zstd")
+        self._group, self.rows = list[pa.Table](), 0
+
+    def add(self, rows: pa.Table) -> None:
+        self._group.append(rows)
+        self.rows += rows.num_rows
+        if sum(one.num_rows for one in self._group) >= _ROW_GROUP:
+            self._write()
+
+    def stored(self, storage: Storage) -> File:
+        if self._group:
+            self._write()
+        self._writer.close()
+        data = self._sink.getvalue()
+        storage.put(self._key, data)
+        return File(self._key, self.rows, len(data))
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.concat_tables(self._group))
+        self._group = []
+        heartbeat()
+
+
+def _files_before(table: pa.Table) -> dict[str, list[File]]:
+    """Returns table -> the files that earlier stages have written for a block."""
     assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
     files: dict[str, list[File]] = {}
     for file in unnested(table, "stored")[1].to_pylist():
         files.setdefault(file.pop("table"), []).append(File(**file))
     return files
-
-
-def committed_row(
-    storage: Storage,
-    table: pa.Table,
-    start: int,
-    files: dict[str, list[File]],
-    counts: dict[str, int],
-    failed: dict[str, list[str]],
-    began: float,
-) -> pa.Table:
-    """Commits a shard; returns one row of COMMITTED.
-
-    Args:
-        storage: the run's folder.
-        table: the block.
-        start: the number of this start of the run, from 1.
-        files: all files of the shard, by table.
-        counts: of the shard.
-        failed: `BlockErrors.first_failed` of the block.
-        began: when the stage was given the block, by `time.perf_counter`.
-    """
-    shard = shard_of(table)
-    entries = unnested(table, "costs")[1]
-    seconds: dict[str, float] = {}
-    requests: dict[str, dict[str, float]] = {}
-    for entry in unnested(table, "overhead")[1].to_pylist():
-        stage, name, amount = entry["stage"], entry["quantity"], entry["amount"]
-        if name == "seconds":
-            seconds[stage] = seconds.get(stage, 0.0) + amount
-        elif name != ELAPSED:
-            own = requests.setdefault(stage, {})
-            own[name] = own.get(name, 0) + int(amount)
-    if sent := take_traffic():
-        requests["write"] = sent
-    seconds["write"] = time.perf_counter() - began
-    mine = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests, failed)
-    manifest = commit(storage, mine)
-    after = take_traffic()
-    for amounts in requests.values() if manifest is not mine else ():
-        after = {name: after.get(name, 0) + amounts.get(name, 0) for name in after.keys() | amounts.keys()}
-    return pa.table(
-        {"shard": [shard], "manifest": [json.dumps(asdict(manifest))], "traffic": [json.dumps(after)]}, schema=COMMITTED
-    )
