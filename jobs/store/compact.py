@@ -6,7 +6,7 @@ it, and goes when the store is maintained next. A crash leaves rows that stand t
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -19,7 +19,6 @@ from cluster.errors import HeldError
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space, put_rows, read_range, within
-from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
 from jobs.chain.store.tombstones import counting, forgotten_queries
@@ -29,6 +28,15 @@ GRACE_SECONDS = 48 * 3600.0  # longer than a night: a job reads the files that i
 MERGED_BYTES = 4 << 20  # of a merged file; while it is made its rows take some fifty times as much, mostly prompts
 MOST_TOGETHER = 32  # files of one range; where there are more, a run compacts the store when it is finished
 _IDS = 32  # hex digits of a query_id
+KEYS: Mapping[str, Sequence[str]] = {
+    # a completion is taken for an equal prompt only: the form in which a query is shown moves between nights
+    "completions": ("query_id", "request", "prompt_hash", "sample", "variables", "prompt"),
+    "lists": ("query_id", "search"),
+    "vectors": ("query_id", "search"),
+    "scores": ("query_id", "text", "document"),
+    "web": ("query_id", "search"),
+}
+"""Kind of rows -> the columns of the key of each within its space."""
 
 
 class Compacted(NamedTuple):

@@ -14,7 +14,7 @@ from cluster.run.lease import Lease, holder
 from cluster.storage import Entry, Storage, open_storage
 from jobs.chain.store.files import Space
 from jobs.chain.store.layout import APART, DIGITS, MAINTAINER, USED, VERSION, is_rows, range_of
-from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
+from jobs.chain.store.merges import Merge, read_merges, replaced
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,13 @@ class StoredSpace:
 
     @property
     def most_together(self) -> int:
-        """Returns in how many files that are read one query_id may lie."""
-        return most_together(self.read)
+        """Returns in how many files that are read one query_id may lie at most."""
+        borders = sorted(border for first, last in map(range_of, self.read) for border in ((first, 0), (last, 1)))
+        together = most = 0
+        for _, is_end in borders:  # of equal ids the beginnings come first: a range has both of its ends
+            together += -1 if is_end else 1
+            most = max(most, together)
+        return most
 
 
 def stored_spaces(storage: Storage) -> list[StoredSpace]:

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
 from jobs.chain.store.files import read_range
-from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import milliseconds
 from jobs.chain.store.tombstones import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.log.rejections import look_up_key
@@ -30,6 +29,8 @@ from jobs.store.compact import drop_forgotten
 from jobs.store.contents import maintaining, stored_spaces
 from rewriters.normalise import normalise
 
+TEXTS = {"completions": ("prompt", "text"), "scores": ("text",), "web": ("text", "hits")}
+"""Kind of rows -> its columns with texts of queries and answers; the others know texts by their hashes."""
 MOST_OTHERS = 100  # other queries that may go with one, unless it is said that all may
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|[^u])", re.DOTALL)  # as in JSON, which many prompts and answers are
 _PLAIN = re.compile("[a-z0-9]+")  # stands in JSON as it is

@@ -35,7 +35,7 @@ from jobs.chain.store.layout import (
     range_of,
 )
 from jobs.chain.store.merges import read_merges, replaced
-from jobs.chain.store.tombstones import counting, forgotten_queries, without_texts
+from jobs.chain.store.tombstones import counting, forgotten_queries
 
 CONCURRENT_READS = 8
 LISTINGS = 8  # of a space, while its files go: each of them shows what is in their place
@@ -116,7 +116,7 @@ class StoreFiles:
         if not rows.num_rows or self.read_only:
             return
         dated = pa.repeat(pa.scalar(self.began or milliseconds(time.time()), MADE_AT.type), rows.num_rows)
-        rows = _counting(space, rows.append_column(MADE_AT, dated), self.forgotten)
+        rows = counting(rows.append_column(MADE_AT, dated), self.forgotten, texts=space.kind in _WHOLE_TEXTS)
         put_rows(open_storage(self.root), space, rows)
 
 
@@ -190,7 +190,7 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
     while rows.num_rows:
         name = put_file(storage, space, rows, in_place_of)
         storage.delete(*before)
-        kept = _counting(space, rows, forgotten_queries(storage))
+        kept = counting(rows, forgotten_queries(storage), texts=space.kind in _WHOLE_TEXTS)
         if kept.num_rows == rows.num_rows:
             return name
         before, rows, in_place_of = [f"{space.folder}/{name}"], kept, in_place_of and name
@@ -206,11 +206,6 @@ def put_file(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
     name = file_name(first, last) if in_place_of is None else name_after(in_place_of)
     storage.put(f"{space.folder}/{name}", sink.getvalue())
     return name
-
-
-def _counting(space: Space, rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
-    rows = counting(rows, forgotten)
-    return without_texts(rows, forgotten) if forgotten and space.kind in _WHOLE_TEXTS else rows
 
 
 def listed(storage: Storage, space: Space) -> list[str]:

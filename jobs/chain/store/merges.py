@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
-from jobs.chain.store.layout import MERGED, range_of
+from jobs.chain.store.layout import MERGED
 
 _CONCURRENT = 8
 
@@ -55,13 +55,3 @@ def replaced(names: Collection[str], merges: Iterable[Merge]) -> set[str]:
     """Returns the files of a space that others replace which are there."""
     there = set(names)
     return {name for merge in merges if there.issuperset(merge.by) for name in merge.files & there}
-
-
-def most_together(names: Iterable[str]) -> int:
-    """Returns in how many of these files at most one query_id may lie."""
-    borders = sorted(border for first, last in map(range_of, names) for border in ((first, 0), (last, 1)))
-    together = most = 0
-    for _, is_end in borders:  # of equal ids the beginnings come first: a range has both of its ends
-        together += -1 if is_end else 1
-        most = max(most, together)
-    return most

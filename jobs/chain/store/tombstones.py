@@ -6,7 +6,7 @@ whatever it puts later; one that began afterwards makes the row anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,16 +24,12 @@ def _marks(storage: Storage) -> Iterator[tuple[str, str, int]]:
             yield entry.key, name, int(at)
 
 
-def _last_of(marks: Iterable[tuple[str, str, int]]) -> dict[str, int]:
-    last: dict[str, int] = {}
-    for _, name, at in marks:
-        last[name] = max(at, last.get(name, 0))
-    return last
-
-
 def forgotten_queries(storage: Storage) -> dict[str, int]:
     """Returns query_id -> when it was forgotten last, in milliseconds since the epoch."""
-    return _last_of(_marks(storage))
+    last: dict[str, int] = {}
+    for _, name, at in _marks(storage):
+        last[name] = max(at, last.get(name, 0))
+    return last
 
 
 def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> None:
@@ -44,40 +40,28 @@ def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> Non
 
 def remove_earlier_marks(storage: Storage) -> None:
     """Removes all marks of each query but the last, which supersedes them."""
-    marks = list(_marks(storage))
-    last = _last_of(marks)
-    storage.delete(*(key for key, name, at in marks if at < last[name]))
+    last = forgotten_queries(storage)
+    storage.delete(*(key for key, name, at in _marks(storage) if at < last.get(name, 0)))
 
 
-def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0) -> pa.Table:
+def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0, *, texts: bool = False) -> pa.Table:
     """Returns the rows that count.
 
     Args:
         rows: With `query_id` and `made_at`.
         forgotten: What `forgotten_queries` returns.
         oldest: Rows that were made before are too old; milliseconds since the epoch.
+        texts: Whether the column `text` is that of a query: the same words after other turns have another query_id.
     """
-    dates = rows.column(MADE).cast(pa.int64())
     if oldest:
-        young = pc.greater_equal(dates, oldest)
-        rows, dates = rows.filter(young), dates.filter(young)
-    if not forgotten or not rows.num_rows:
+        rows = rows.filter(pc.greater_equal(rows.column(MADE).cast(pa.int64()), oldest))
+    if not forgotten:
         return rows
-    ids = rows.column("query_id")
-    if not pc.any(pc.is_in(ids, pa.array(list(forgotten), pa.string()))).as_py():
+    since = [forgotten.get(name, -1) for name in rows.column("query_id").to_pylist()]
+    if texts:
+        of_rows = rows.column("text").to_pylist()
+        known = {text: forgotten.get(query_id(text), -1) for text in set(of_rows)}
+        since = [max(at, known[text]) for at, text in zip(since, of_rows, strict=True)]
+    if max(since, default=-1) < 0:
         return rows
-    since = [forgotten.get(one, -1) for one in ids.to_pylist()]
-    return rows.filter(pc.greater(dates, pa.array(since, pa.int64())))
-
-
-def without_texts(rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
-    """Returns the rows that count whose text is none of the forgotten queries.
-
-    The same words after other turns have another query_id.
-    """
-    texts = rows.column("text").to_pylist()
-    known = {text: forgotten.get(query_id(text), -1) for text in set(texts)}
-    if max(known.values(), default=-1) < 0:
-        return rows
-    dates = rows.column(MADE).cast(pa.int64())
-    return rows.filter(pc.greater(dates, pa.array([known[text] for text in texts], pa.int64())))
+    return rows.filter(pc.greater(rows.column(MADE).cast(pa.int64()), pa.array(since, pa.int64())))
