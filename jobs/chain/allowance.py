@@ -27,10 +27,9 @@ class Allowance:
     Threads and event loops may share it. A request is expected to cost what those of its name have cost on average.
     """
 
-    def __init__(self, reserve: Callable[[float, float], float]) -> None:
-        """Asks for nothing yet; `reserve` is `cluster.run.stage.reserver`."""
-        self._reserve = reserve
-        self._granted = self._spent = 0.0
+    def __init__(self, reserve: Callable[[float, float], float], spent: float = 0.0) -> None:
+        """Asks for nothing yet; `reserve` is `cluster.run.stage.reserver`; `spent`: USD that were spent otherwise."""
+        self._reserve, self._granted, self._spent = reserve, 0.0, spent
         self._in_flight, self._expected = 0, 0.0  # requests with a grant, and the USD of their grants
         self._answered: dict[str, tuple[int, float]] = {}  # name of requests -> number and USD of the answers
         self._lock = threading.Lock()  # guards what is above; never held while another process is asked
@@ -38,11 +37,6 @@ class Allowance:
         self._refused_until = 0.0
         self.ended = False
         """True if requests were refused since nothing is left."""
-
-    def spend(self, usd: float) -> None:
-        """Counts money that was spent otherwise, such as that of the start-up."""
-        with self._lock:
-            self._spent += usd
 
     def settle(self, grant: Grant, usd: float, answered: bool = True) -> None:
         """Gives a grant back and counts what was spent.

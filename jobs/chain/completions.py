@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster.costs import TOKENS, Totals
 from cluster.storage import Storage
-from jobs.chain.journal import OF_MODELS, JournalKeeper, Key, ShardJournal, stored_shards
-from rewriters.engines import Completion, Request
+from jobs.chain.journal import OF_MODELS, JournalKeeper, Key, ShardJournal, journal_folder
+from rewriters.engines import Completion
 
 REUSED = -1  # the start that made a completion of the store: none of this run
 _ROW_ONLY = (*Key._fields, "lost")  # columns of a row that are no fields of a CompletionRecord
@@ -24,51 +23,35 @@ class CompletionRecord(NamedTuple):
     device_seconds: float = 0.0
 
 
-def key_of(request: Request) -> Key:
-    """Returns the key of a request's completion."""
-    return Key(request.query_id, request.base, request.prompt_hash, request.sample, request.variables)
-
-
-class Completions:
+class Completions(ShardJournal):
     """The completions of one shard. Failed ones are not stored: the next start retries them."""
 
     def __init__(self, storage: Storage, shard: int, start: int, gpus: float, keeper: JournalKeeper | None = None) -> None:
         """Opens the store; reads nothing."""
+        super().__init__(storage, shard, OF_MODELS, keeper)
         self._start, self._gpus = start, gpus
-        self._journal = ShardJournal(storage, shard, OF_MODELS, keeper)
-        self.sent = self._journal.sent
         self.spent: Totals = {}
         """The cost of engines for this attempt at the shard."""
 
-    @property
-    def lost(self) -> Counter[tuple[Any, ...]]:
-        """Counts the times that each request was sent, by attempts that were killed, without an answer that was kept."""
-        return self._journal.lost
-
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
         """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
-        known = self._journal.known
-        return {key: record_of(known[key]) for key in keys if key in known}
+        return {key: record_of(self.known[key]) for key in keys if key in self.known}
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns all stored completions of the shard, as rows of COMPLETIONS."""
-        return list(self._journal.known.values())
+        return list(self.known.values())
 
     def put(self, key: Key, record: CompletionRecord) -> None:
         """Writes a successful completion to the journal."""
         if record.completion.error_reason is not None:
-            self._journal.failed(key, record.completion.attempts)
+            self.failed(key, record.completion.attempts)
         else:
-            self._journal.put(self._row(key, record))
+            self.record(self._row(key, record))
 
     def keep(self, stored: Mapping[Key, CompletionRecord]) -> None:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
         for key, record in stored.items():
-            self._journal.put(self._row(key, record) | {"start": REUSED}, journaled=False)
-
-    def merge(self) -> None:
-        """Puts what lies in journals into the shard's folder."""
-        self._journal.merge()
+            self.record(self._row(key, record) | {"start": REUSED}, journaled=False)
 
     def _row(self, key: Key, record: CompletionRecord) -> dict[str, Any]:
         c = record.completion
@@ -82,8 +65,11 @@ class Completions:
 
 def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, Any]]:
     """Returns the rows of COMPLETIONS that earlier starts have paid for and that no committed shard accounts for."""
-    shards = sorted(number for number in stored_shards(storage) if number not in committed)
-    return [row for shard in shards for row in Completions(storage, shard, 0, 0.0).rows()]
+    local = journal_folder(storage, 0).parent
+    names = {path.name for path in local.iterdir()} if local.is_dir() else set()
+    names |= {entry.key.split("/")[1] for entry in storage.list(OF_MODELS.folder)}
+    shards = sorted({int(name) for name in names if name.isdecimal()})
+    return [row for shard in shards if shard not in committed for row in Completions(storage, shard, 0, 0.0).rows()]
 
 
 def record_of(row: Mapping[str, Any]) -> CompletionRecord:

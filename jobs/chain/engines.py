@@ -109,12 +109,13 @@ class Engines:
         self._busy = BusyTime()
         paid = any(one.kind != "recorded" for one in self._engines.values())
         self._keeper = JournalKeeper(self._storage, stopping()) if paid else None
-        self._allowance = Allowance(reserver()) if paid and job.prices is not None else None
+        self._allowance: Allowance | None = None
         self._models: dict[str, str] = {}  # that the prices of first requests go by
-        if self._allowance is not None and job.prices is not None:
+        if paid and job.prices is not None:
             self._models = {name: one.identity().get("model", "") for name, one in self._engines.items()}
             up = sum(self.start_up.values())
-            self._allowance.spend(job.prices.usd({self.stage: {"": {"seconds": up, "device_seconds": up * job.gpus}}}))
+            spent = job.prices.usd({self.stage: {"": {"seconds": up, "device_seconds": up * job.gpus}}})
+            self._allowance = Allowance(reserver(), spent)
 
     def close(self) -> None:
         """Closes the engines."""

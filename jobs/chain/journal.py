@@ -147,14 +147,6 @@ def shard_folder(shard: int, kind: Journaled = OF_MODELS) -> str:
     return f"{kind.folder}/{shard:06d}"
 
 
-def stored_shards(storage: Storage) -> set[int]:
-    """Returns the shards that have completions in the run's folder or in journals of this machine."""
-    local = journal_folder(storage, 0).parent
-    names = {path.name for path in local.iterdir()} if local.is_dir() else set()
-    names |= {entry.key.split("/")[1] for entry in storage.list(OF_MODELS.folder)}
-    return {int(name) for name in names if name.isdecimal()}
-
-
 def journal_folder(storage: Storage, shard: int, kind: Journaled = OF_MODELS) -> Path:
     """Returns the folder of a shard's journals: in the run's folder, or on this machine where that is on object storage."""
     if not remote(storage.root):
@@ -320,7 +312,7 @@ class ShardJournal:
         if self._journal is not None:
             self._journal.sent(key)
 
-    def put(self, row: Row, journaled: bool = True) -> None:
+    def record(self, row: Row, journaled: bool = True) -> None:
         """Records an answer; one that need not survive a kill is not journaled."""
         self.known[self._key(row)] = self._unmerged[self._key(row)] = row
         if self._journal is not None and journaled:

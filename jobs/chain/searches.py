@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.run.stage import bear, charge_failure, heartbeat, shard_of, stopping
-from cluster.storage import Storage
+from cluster.storage import open_storage
 from jobs.chain.arms.resources import OpenedBy, digest
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.lists import Found
@@ -22,6 +22,7 @@ from jobs.chain.search_texts import Text
 from jobs.chain.store.facts import Searched, StoredLists, search_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.web.searches import WebSearches
+from jobs.chain.worker import WorkerJob
 from jobs.job.retrievers import open_retriever
 from jobs.tables import LOST, ORIGINAL, failure_row, unnested, with_appended, with_first
 from retrievers.hybrid.retriever import search_shares
@@ -62,14 +63,10 @@ class IndexSearches:
     """The searches of a block in an index.
 
     Attributes:
-        host: Of a server, where searches are requests that count: none.
-        lost: Requests without an answer that was kept: none.
         known: Lists that an earlier stage has made, and charged.
         executed: Searches that were made, by the first query that asked each.
         alike: Those that needed none of their own: none.
     """
-
-    host, lost = None, 0
 
     def __init__(
         self,
@@ -99,10 +96,6 @@ class IndexSearches:
         self._store.in_hand |= {one: self.known[one.search] for one in asked if one.search in self.known}
         return self._store.fill(asked, compute)
 
-    def requests(self, searched: Searched) -> int:
-        """Returns 0."""
-        return 0
-
     def key(self, search: Wanted) -> str:
         """Returns the key of a search in the column `needed`: a later stage makes it again."""
         return f"{self._space}/{self._first[search].query_id}/{search_digest(search)}"
@@ -117,23 +110,22 @@ class Retrieval:
 
     def __init__(
         self,
+        job: WorkerJob,
         retrievers: Mapping[str, OpenedBy],
-        storage: Storage,
-        store: StoreFiles,
-        device: str,
         opened: Callable[[OpenedBy, str], Retriever] = opened_retriever,
     ) -> None:
         """Opens them; raises RetrieverError where an index is missing or was replaced."""
-        self.plans, self._storage, self._store = retrievers, storage, store
+        self.plans, self.storage, self._store = retrievers, open_storage(job.run), job.store
+        self.several = job.work.only is None
         by_settings: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
         self.opened: dict[str, Retriever] = {}
         for key, plan in retrievers.items():
             same = digest([plan.settings.model_dump(), dict(plan.identity)])
             if same not in by_settings:
-                by_settings[same] = opened(plan, device)
+                by_settings[same] = opened(plan, job.device)
             self.opened[key] = by_settings[same]
         asks = any(isinstance(one, Web) for one in by_settings.values())
-        self._keeper = JournalKeeper(storage, stopping(), OF_THE_WEB) if asks else None
+        self._keeper = JournalKeeper(self.storage, stopping(), OF_THE_WEB) if asks else None
 
     def close(self) -> None:
         """Ends what saves journals."""
@@ -145,7 +137,6 @@ class Retrieval:
         self,
         table: pa.Table,
         asking: str,
-        several: bool,
         known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({}),
         stage: str = "retrieve",
     ) -> Iterator[BlockSearches]:
@@ -154,11 +145,10 @@ class Retrieval:
         Args:
             table: The block.
             asking: The stage, or the round.
-            several: Whether the job has several arms, whose searches are counted.
             known: Key of a retriever -> the lists that an earlier stage has made.
             stage: Value of `costs.stage`.
         """
-        journal = None if self._keeper is None else ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
+        journal = None if self._keeper is None else ShardJournal(self.storage, shard_of(table), OF_THE_WEB, self._keeper)
         by_key: dict[str, IndexSearches | WebSearches] = {}
         for key, opened in self.plans.items():
             retriever = self.opened[key]
@@ -169,7 +159,7 @@ class Retrieval:
                 )
             else:
                 by_key[key] = IndexSearches(opened, retriever, self._store, asking, known.get(key, {}))
-        block = BlockSearches(self, table, several, by_key, stage)
+        block = BlockSearches(self, table, by_key, stage)
         try:
             yield block
         except Exception as error:
@@ -193,16 +183,11 @@ class BlockSearches:
     """
 
     def __init__(
-        self,
-        retrieval: Retrieval,
-        table: pa.Table,
-        several: bool,
-        searches: Mapping[str, IndexSearches | WebSearches],
-        stage: str,
+        self, retrieval: Retrieval, table: pa.Table, searches: Mapping[str, IndexSearches | WebSearches], stage: str
     ) -> None:
         self.query_ids: list[str] = table.column("query_id").to_pylist()
         self._queries: list[str] = table.column("query").to_pylist()
-        self._retrieval, self._several, self._searches, self.stage = retrieval, several, searches, stage
+        self._retrieval, self._searches, self.stage = retrieval, searches, stage
         self.spent, self.errors = ([list[dict[str, Any]]() for _ in self.query_ids] for _ in range(2))
         self.failed = set[str]()
         self.needed: list[dict[str, Any]] = []
@@ -239,26 +224,21 @@ class BlockSearches:
         Where texts that were searched together have no hit, the original is searched by itself, if it is routed there. A search
         of which a retriever fails on a query finds nothing.
         """
-        alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]  # name and row -> the original that stands in
-        lists: dict[str, Any] = {}
+        found: dict[tuple[int, str], Found] = {}
         for key in (key for key in self._searches if key not in self.failed):
             try:
-                lists[key] = self._search_one(key, routed, alone)
+                found |= self._search_one(key, routed)
             except Exception as error:
                 self.fail(key, error)
             heartbeat()
-        lists |= dict.fromkeys(self.failed, ({}, joined_lists([])))
-        every = []
-        for arm_search, standing in zip(routed, alone, strict=True):
-            keys = arm_search.retrievers
-            searched = arm_search.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(arm_search.texts, ())
-            every.append({name: _found(texts, name, standing, *lists[keys[name]]) for name, texts in searched.items()})
+        nothing, every = Found([], np.zeros(0, dtype=np.int64), joined_lists([])), []
+        for number, arm_search in enumerate(routed):
+            has_failed = not self.failed.isdisjoint(arm_search.retrievers.values())
+            every.append({name: nothing if has_failed else found[number, name] for name in arm_search.retrievers})
         return every
 
-    def _search_one(
-        self, key: str, routed: Sequence[RoutedSearch], alone: Sequence[dict[tuple[str, int], SearchText]]
-    ) -> tuple[dict[Wanted, int], Any]:
-        """Returns the place of each search among the lists of a retriever, and these; adds to `alone`, costs and counts."""
+    def _search_one(self, key: str, routed: Sequence[RoutedSearch]) -> dict[tuple[int, str], Found]:
+        """Returns the lists of a retriever by index of the search and its name there; adds costs and needs."""
         began, by, opened = time.perf_counter(), self._searches[key], self._retrieval.plans[key]
         wanted: dict[Wanted, list[str]] = {}
         for arm_search in routed:
@@ -266,19 +246,25 @@ class BlockSearches:
                 wanted.setdefault(text.search, []).append(self.query_ids[text.row])
         lists = by(wanted)
         number_of = {search: number for number, search in enumerate(wanted)}
-        standing: dict[Wanted, list[str]] = {}
+        used: dict[tuple[int, str], list[Text]] = {
+            (number, name): [] for number, one in enumerate(routed) for name, own in one.retrievers.items() if own == key
+        }
+        standing: dict[Wanted, list[str]] = {}  # originals that stand in, by the query_ids that need them
         vain: list[list[Text]] = [[] for _ in routed]
         for number, arm_search in enumerate(routed):
             for name, text in arm_search.texts_of(key):
+                own = text
                 if text.number and name in arm_search.joining and not len(lists[number_of[text.search]].scores):
-                    original = alone[number][name, text.row] = SearchText(self._queries[text.row])
+                    original = SearchText(self._queries[text.row])
+                    own = Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
                     vain[number].append(text._replace(strategy=TOGETHER, search=original))
                     if original not in number_of:
                         standing.setdefault(original, []).append(self.query_ids[text.row])
+                used[number, name].append(own)
         lists += by(standing)
         by.save()
         number_of |= {search: len(number_of) + number for number, search in enumerate(standing)}
-        users = _users(key, routed, vain) if self._several else {}
+        users = _users(key, routed, vain) if self._retrieval.several else {}
         for part, (counted, model) in enumerate(opened.search_names.items()):
             need = {"quantity": "web_searches" if self.stage == "web" else "searches", "component": f"{counted}@{model or ''}"}
             self.needed += [need | {"key": f"{by.key(search)}/{part}", "arms": sorted(arms)} for search, arms in users.items()]
@@ -288,41 +274,44 @@ class BlockSearches:
         asked = [one for one in firsts if one in by.executed or one not in known]
         known.update(asked)
         texts: Counter[int] = Counter()  # of a job of one arm: texts that were to be searched, by row
-        for arm_search, standing_in in zip(routed, vain, strict=True) if not self._several else ():
+        saves = not self._retrieval.several and self.stage != "web"
+        for arm_search, standing_in in zip(routed, vain, strict=True) if saves else ():
             for _, text in arm_search.texts_of(key):
                 if text.number or text.search not in by.known:
                     texts[text.row] += text.texts
             texts.update(text.row for text in standing_in)
         self._charge(key, asked, texts, time.perf_counter() - began)
-        return number_of, joined_lists(lists)
+        ranked = joined_lists(lists)
+        return {
+            place: Found(texts, np.array([number_of[text.search] for text in texts], dtype=np.int64), ranked)
+            for place, texts in used.items()
+        }
 
     def _charge(self, key: str, wanted: Sequence[Searched], texts: Mapping[int, int], seconds: float) -> None:
         """Adds an entry to `spent` for each query that searched: its searches, and the lists that were stored.
 
-        Args:
-            key: Of the retriever.
-            wanted: The searches that are counted.
-            texts: In a job of one arm: row -> what it was to be searched with. What of it needed no search is saved.
-            seconds: Of all searches.
+        `texts`: in a job of one arm, row -> what it was to be searched with; what of it needed no search is saved.
         """
-        opened, by, stage = self._retrieval.plans[key], self._searches[key], self.stage
+        opened, by, web, stage = self._retrieval.plans[key], self._searches[key], self.web.get(key), self.stage
+        host, lost = (None, 0) if web is None else (web.host, web.lost)
         rows = {query_id: row for row, query_id in enumerate(self.query_ids)}
         new = [one for one in wanted if one in by.executed]
         searches, reused = Counter(rows[one.query_id] for one in new), Counter(rows[one.query_id] for one in wanted)
         reused.subtract(searches)
         requests = Counter[int]()
-        for searched in new:
-            requests[rows[searched.query_id]] += by.requests(searched)
+        if web is not None:
+            for searched in new:
+                requests[rows[searched.query_id]] += web.requests(searched)
         shares = search_shares(self._retrieval.opened[key], opened.search_names)
         for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
             each = seconds * share / max(1, len(by.executed))
             for row in searches.keys() | reused.keys() | texts.keys():
                 n, old = searches[row], reused[row]
                 values: dict[str, Any] = {"searches": n, "saved": texts[row] - n - old if row in texts else 0, "reused": old}
-                values |= {"requests": requests[row], "model": model, "provider": by.host}
+                values |= {"requests": requests[row], "model": model, "provider": host}
                 self.spent[row].append(costs.entry(stage, counted, each * n, **values))
-            if by.lost:
-                values = {"attempt": by.lost, "requests": by.lost, "error": LOST, "model": model, "provider": by.host}
+            if lost:
+                values = {"attempt": lost, "requests": lost, "error": LOST, "model": model, "provider": host}
                 self.spent[0].append(costs.entry(stage, counted, **values))
 
 
@@ -331,17 +320,6 @@ def _noted_texts(table: pa.Table, opened: OpenedBy) -> set[str]:
     errors = unnested(table, "errors")[1]
     columns = (errors.field(name).to_pylist() for name in ("component", "raw"))
     return {raw for component, raw in zip(*columns, strict=True) if component == opened.name and raw is not None}
-
-
-def _found(
-    texts: Sequence[Text], name: str, alone: Mapping[tuple[str, int], SearchText], number_of: Mapping[Wanted, int], lists: Any
-) -> Found:
-    """Returns the lists of texts; where texts searched together had no hits, those of the original alone."""
-    used = [
-        text if (original := alone.get((name, text.row))) is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
-        for text in texts
-    ]
-    return Found(used, np.array([number_of[text.search] for text in used], dtype=np.int64), lists)
 
 
 def _users(key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]]) -> dict[Wanted, set[str]]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading, SharedWork
-from jobs.chain.completions import key_of
 from jobs.chain.journal import Key
 from rewriters.engines import Request
 from rewriters.query import Query
@@ -40,7 +39,7 @@ def made_with(request: Request, made_by: str) -> str:
 
 def request_key(request: Request, made_with: str) -> Key:
     """Returns the key of a completion among those of all engines and decodings."""
-    return key_of(request)._replace(variables=f"{request.variables}/{made_with}")
+    return Key(request.query_id, request.base, request.prompt_hash, request.sample, f"{request.variables}/{made_with}")
 
 
 def key_in_reading(reading: Reading, request: Request) -> Key:

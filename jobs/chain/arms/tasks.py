@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import ReadyStep, ReadySteps
+from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.steps.settings import DocumentStepSettings, IterateSettings, PromptSettings
 from rewriters.steps.step import LlmStep
 
@@ -58,6 +59,11 @@ class LlmTask:
         """Returns the settings of the documents that it shows."""
         assert isinstance(self.settings, DocumentStepSettings)
         return self.settings
+
+    @cached_property
+    def count_tokens(self) -> Callable[[str], int]:
+        """Returns the tokens of a context, by the tokenizer of the model that is asked, where it is known."""
+        return TokenCounter(self.engine.settings.counted_by).count if self.context.context_tokens is not None else len
 
     @property
     def rounds(self) -> IterateSettings:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.storage import open_storage
 from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch, Wanted, opened_retriever
@@ -32,8 +31,8 @@ class Gating:
         """Opens the retrievers that are searched; raises RetrieverError where an index is missing or was replaced."""
         self._gates = {number: one.gate for number, one in enumerate(job.work.readings) if one.gate is not None}
         searched = {gate.retriever: job.work.retrievers[gate.retriever] for gate in self._gates.values()}
-        self._retrieval = Retrieval(searched, open_storage(job.run), job.store, job.device, self.opened)
-        self._several, self.close = job.work.only is None, self._retrieval.close
+        self._retrieval = Retrieval(job, searched, self.opened)
+        self.close = self._retrieval.close
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
@@ -41,7 +40,7 @@ class Gating:
         originals = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(text)) for row, text in enumerate(queries)]
         # the arms need these lists of the retrieval stage
         routed = [RoutedSearch({key: key}, {key: originals}, {}) for key in self._retrieval.plans]
-        with self._retrieval.block(table, GATE_STAGE, self._several, stage=GATE_STAGE) as searches:
+        with self._retrieval.block(table, GATE_STAGE, stage=GATE_STAGE) as searches:
             lists = {key: one[key] for key, one in zip(self._retrieval.plans, searches.search(routed), strict=True)}
         ranked = {key: _by_row(lists[key]) for key in lists if key not in searches.failed}
         known, verdicts = ([list[dict[str, Any]]() for _ in queries] for _ in range(2))

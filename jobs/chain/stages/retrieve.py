@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.run.stage import heartbeat
-from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import Search
 from jobs.chain.counts import note_drift, with_counts
 from jobs.chain.drift import drifted
@@ -62,15 +61,15 @@ class Retrieve:
     def __init__(self, job: WorkerJob) -> None:
         """Opens the retrievers; raises RetrieverError where an index is missing or was replaced."""
         work = job.work
-        self._work, self._store, self._storage = work, job.store, open_storage(job.run)
-        self.retrieval = Retrieval(work.retrievers, self._storage, job.store, job.device, self.opened)
+        self._work, self._store = work, job.store
+        self.retrieval = Retrieval(job, work.retrievers, self.opened)
         self.close = self.retrieval.close
         self._indexed = {key: self._indexed_texts(key) for key in {one.documents for one in work.answers if one.drops}}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm and costs."""
         work, rows = self._work, table.num_rows
-        with self.retrieval.block(table, "retrieve", work.only is None, known_lists(table)) as block:
+        with self.retrieval.block(table, "retrieve", known_lists(table)) as block:
             rewrites = table.column("rewrites").to_pylist()
             texts = self._texts(rewrites, table.column("query").to_pylist())
             vectors = self._vectors(block, texts)
@@ -96,7 +95,7 @@ class Retrieve:
             best, nothing = pa.array(self._best(rows, lists), pa.list_(BEST)), pa.array([[]] * rows, pa.list_(FILE))
             table = with_counts(without_columns(table, self.DROPS), counts)
             table = with_columns(table, self.ADDS, [*candidates, best, nothing])
-            return with_stored(table, self._storage, stored)
+            return with_stored(table, self.retrieval.storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""

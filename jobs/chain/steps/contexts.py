@@ -8,14 +8,11 @@ from math import isnan
 from typing import NamedTuple
 
 from jobs.chain.arms.tasks import LlmTask
-from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.steps.settings import LABELS
 from rewriters.strategy import render
 
 _CITED = re.compile(r"\[\s*(\d{1,3}(?:\s*[-–,;]\s*\d{1,3})*)\s*\]")  # [2020] is a year
 NO_DOCUMENTS = "(none was found)"
-TokensOf = Callable[[str], int]
-"""Text -> its tokens."""
 
 
 class FoundText(NamedTuple):
@@ -56,11 +53,6 @@ class Context(NamedTuple):
     by_label: Mapping[str, str]
     left_out: int
     cut: int
-
-
-def token_counter(task: LlmTask) -> Callable[[str], int]:
-    """Returns the counter of a context's tokens: the tokenizer of the model that is asked, where it is known."""
-    return TokenCounter(task.engine.settings.counted_by).count if task.context.context_tokens is not None else len
 
 
 def context_of(task: LlmTask, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:

@@ -6,7 +6,6 @@ each query that asked it.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import pyarrow as pa
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.journal import ShardJournal
-from jobs.chain.store.facts import Searched
+from jobs.chain.store.facts import Searched, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import WEB_ANSWERS
 from retrievers.retriever import JoinedText, RankedList, SearchText
@@ -132,7 +131,7 @@ class WebSearches:
         if self._space not in self._files.names:
             return
         rows = [
-            {"query_id": query_id, "search": text_key(text), "text": text, "hits": [hit._asdict() for hit in answer]}
+            {"query_id": query_id, "search": text_digest(text).hex(), "text": text, "hits": [hit._asdict() for hit in answer]}
             for text, answer in self._answers.items()
             if text and not isinstance(answer, FailedSearch | PartialAnswer)
             for query_id in self._query_ids.get(text, ())
@@ -170,15 +169,10 @@ class WebSearches:
         else:
             hits = [hit._asdict() for hit in answer]
             row = {"space": self._space.name, "text": text, "hits": hits, "requests": self.sends[text], "lost": 0}
-            self._journal.put(row | {"asked_by": self._asked_by(text)})
+            self._journal.record(row | {"asked_by": self._asked_by(text)})
 
     def _asked_by(self, text: str) -> str:
         return f"{self._asking}/{self._first[text].query_id}"
-
-
-def text_key(text: str) -> str:
-    """Returns 32 hex digits of a text as it is sent."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _hits(row: Mapping[str, Any]) -> tuple[WebHit, ...]:

@@ -238,12 +238,12 @@ def test_a_send_is_lost_once_however_much_of_the_answers_a_killed_attempt_had_sa
     first.sent(A)  # and killed
     second.sent(A)
     second.put(A, made("one"))
-    second._journal._keeper.save()
+    second._keeper.save()
     second.put(B, made("two"))  # its engine fails then, its worker lives
     assert set(third.get([A, B])) == {A, B}
     third.merge()
     assert third.lost == {A: 1}
-    second._journal._keeper.save()
+    second._keeper.save()
     assert len(list(storage.list("completions"))) == 1
     assert {row["query_id"]: row["lost"] for row in Completions(storage, 3, 4, 0.0).rows()} == {"a": 1, "b": 0}
 

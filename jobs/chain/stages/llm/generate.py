@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults, corrected_results
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.contexts import citations, context_of, token_counter
+from jobs.chain.steps.contexts import citations, context_of
 from jobs.chain.tables import ARM_ANSWER
 from jobs.chain.worker import WorkerJob
 from jobs.tables import WRONG_CITATION
@@ -31,7 +30,6 @@ class Generate(LlmStage):
     def __init__(self, job: WorkerJob) -> None:
         super().__init__(job)
         self._tasks = {number: arm.tasks["answer"] for number, arm in self._arms.items()}
-        self._counters = {number: token_counter(of) for number, of in self._tasks.items()}
 
     def rows(self, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the answers of all arms."""
@@ -39,7 +37,7 @@ class Generate(LlmStage):
         most = {number: corrected.get(number, of.context).documents for number, of in self._tasks.items()}
         first = ShownResults(block.table, self._work).shown(self._documents, most)
         first |= {number: corrected_results(block.table, number, first[number]) for number in corrected.keys() & first.keys()}
-        steps = {number: answer(of, block, first[number], self._counters[number]) for number, of in self._tasks.items()}
+        steps = {number: answer(of, block, first[number]) for number, of in self._tasks.items()}
         answers_of: Answers = [[] for _ in block.queries]
         for number, answers in block.run(steps).items():
             for row, of_row in enumerate(answers):
@@ -48,17 +46,16 @@ class Generate(LlmStage):
         return (answers_of,)
 
 
-def answer(task: LlmTask, block: LlmBlock, results: Rows, count_tokens: Callable[[str], int]) -> Step[Answers]:
+def answer(task: LlmTask, block: LlmBlock, results: Rows) -> Step[Answers]:
     """Answers each query from its first results; a query whose answer cannot be read has none.
 
     Args:
         task: How the arm answers.
         block: The queries.
         results: Of each query, best first.
-        count_tokens: Returns the tokens of a text.
     """
     shown = [documents[: task.context.documents] for documents in results]
-    contexts = [context_of(task, documents, count_tokens) for documents in shown]
+    contexts = [context_of(task, documents, task.count_tokens) for documents in shown]
     asks = [block.ask(task, row, {"documents": context.text}) for row, context in enumerate(contexts)]
     answers: Answers = [[] for _ in asks]
     for ask, reply, context in zip(asks, (yield asks), contexts, strict=True):

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
-from cluster.storage import open_storage
 from jobs.chain.block import LlmBlock
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.searches import Retrieval
@@ -28,7 +27,6 @@ from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
-from jobs.chain.steps.contexts import token_counter
 from jobs.chain.tables import ARM_ROUND
 from jobs.chain.worker import WorkerJob
 from jobs.counts import ROUND_QUERIES
@@ -46,12 +44,10 @@ class Iterate(LlmStage):
     def __init__(self, job: WorkerJob) -> None:
         super().__init__(job)
         work = job.work
-        self._storage = open_storage(job.run)
-        self._counters = {number: token_counter(arm.tasks["iterate"]) for number, arm in self._arms.items()}
         searches = [work.searches[arm.search] for arm in self._arms.values()]
         keys = {search.retrievers[name] for search in searches for name in search.route(ITERATE)}
         searched = {key: one for key, one in work.retrievers.items() if key in keys}
-        self._retrieval = Retrieval(searched, self._storage, job.store, job.device)
+        self._retrieval = Retrieval(job, searched)
         dropping = {arm.documents for arm in self._arms.values() if arm.drops}
         self._texts = {key: partial(self._documents[key].texts, alive=heartbeat) for key in dropping}
         self._score = Score(job) if work.rerankers else None
@@ -76,10 +72,7 @@ class Iterate(LlmStage):
                 break
             most = {at: arms[at].rounds.documents for at in due}
             shown = results.shown(self._documents, most, {(at, row) for at, rows in due.items() for row in rows})
-            steps = {
-                at: refine(arms[at], block, number, {row: shown[at][row] for row in rows}, self._counters[at])
-                for at, rows in due.items()
-            }
+            steps = {at: refine(arms[at], block, number, {row: shown[at][row] for row in rows}) for at, rows in due.items()}
             refined = {at: found for at, found in block.run(steps).items() if found}
             if refined:
                 texts = {at: {row: one["text"] for row, one in found.items()} for at, found in refined.items()}
@@ -108,7 +101,7 @@ class Iterate(LlmStage):
         """
         table, work, before, parts = block.table, self._work, Candidates(block.table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
-        with self._retrieval.block(table, f"round {number}", work.only is None) as searches:
+        with self._retrieval.block(table, f"round {number}") as searches:
             lists_of_arms = searches.search(routed)
             table, stored = with_web(table, routed, lists_of_arms, searches)
             ids = table.column("query_id").combine_chunks()
@@ -123,7 +116,7 @@ class Iterate(LlmStage):
                 parts.append(merged(arm_rounds.rankings, table.num_rows, arm_rounds.answer, arm_rounds.rounds, texts_of))
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, arm_rounds.answer.retrieved)
-        table = searches.closed(with_stored(table, self._storage, stored))
+        table = searches.closed(with_stored(table, self._retrieval.storage, stored))
         block.table = table  # so that an error below charges them
         others = {at: before.of_arm(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)

@@ -14,7 +14,7 @@ from jobs.chain.block import LlmBlock, Step
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import RoutedSearch
 from jobs.chain.stages.candidates import BlockCandidates, Candidates
-from jobs.chain.steps.contexts import FoundText, TokensOf, context_of
+from jobs.chain.steps.contexts import FoundText, context_of
 from jobs.chain.steps.grades import document_values, grade_of
 from jobs.job.steps import LABEL_GRADES
 from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY
@@ -89,7 +89,7 @@ class ArmRounds:
 
 
 def refine(
-    rounds: ArmRounds, block: LlmBlock, number: int, shown: Mapping[int, Sequence[FoundText]], count_tokens: TokensOf
+    rounds: ArmRounds, block: LlmBlock, number: int, shown: Mapping[int, Sequence[FoundText]]
 ) -> Step[dict[int, dict[str, Any]]]:
     """Refines queries from their first results; one that cannot be read, or was searched before, ends their rounds.
 
@@ -98,7 +98,6 @@ def refine(
         block: The queries.
         number: Of the round.
         shown: Row -> its first results.
-        count_tokens: Returns the tokens of a text.
 
     Returns:
         Row -> the refined query, and what it was made from, as a row of rounds/.
@@ -120,7 +119,7 @@ def refine(
                 graded[row][at] = graded[row][at]._replace(grade=float(grade))
     asks, contexts = [], []
     for row, documents in graded.items():
-        context, mask = context_of(task, documents, count_tokens), Mask(task.mask)
+        context, mask = context_of(task, documents, task.count_tokens), Mask(task.mask)
         tried = "\n".join(mask(text) for text in rounds.tried[row]) or "(none)"
         values = {"documents": context.text, "tried": tried}
         if rounds.rounds.labels is not None and task.step.variables & LABEL_VARIABLES:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.storage import open_storage
 from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch
@@ -29,21 +28,21 @@ class SearchWeb:
 
     def __init__(self, job: WorkerJob) -> None:
         """Opens the search engines; raises RetrieverError where an address or a key is missing."""
-        self._work, self._storage = job.work, open_storage(job.run)
+        self._work = job.work
         self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
             number: (arm.web_search, arm.web.documents)
             for number, arm in enumerate(job.work.answers)
             if arm.web_search is not None and arm.web is not None
         }
         engines = {one.space: one for one, _ in self._search.values()}
-        self._retrieval = Retrieval(engines, self._storage, job.store, "", lambda one, _: open_search_engine(one.settings))
+        self._retrieval = Retrieval(job, engines, lambda one, _: open_search_engine(one.settings))
         self.close = self._retrieval.close
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the hits, errors and costs."""
         corrections, grades = (table.column(name).to_pylist() for name in ("corrections", "grades"))
         routed = [self._routed(number, corrections) for number in self._search]
-        with self._retrieval.block(table, "web", several=True, stage="web") as searches:
+        with self._retrieval.block(table, "web", stage="web") as searches:
             table, stored = with_web(table, routed, searches.search(routed), searches)
             for row, of_row in enumerate(corrections):
                 for correction in (one for one in of_row if one["web_query"] is not None):
@@ -60,7 +59,7 @@ class SearchWeb:
                     ]
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
-        return searches.closed(with_stored(table, self._storage, stored))
+        return searches.closed(with_stored(table, self._retrieval.storage, stored))
 
     def _routed(self, number: int, corrections: Sequence[Sequence[Mapping[str, Any]]]) -> RoutedSearch:
         """Returns the searches of an arm, by its index, for the queries that are to be corrected."""
