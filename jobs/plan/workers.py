@@ -24,7 +24,7 @@ from jobs.chain.engines import Engines, ShardAnswers
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import BlockSearches, Wanted, opened_retriever
-from jobs.chain.stages.fuse import Texts
+from jobs.chain.stages.candidates import Texts
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score

@@ -71,10 +71,10 @@ def opened(reading: Reading) -> list[AnsweredBy]:
 
 def opened_together(work: SharedWork) -> dict[str, list[AnsweredBy]]:
     """Returns, by the key of each common engine, the engines that its workers open, each once."""
-    by_engine: dict[str, dict[str, AnsweredBy]] = {key: {} for key in work.engines}
+    by_engine: dict[str, dict[str, AnsweredBy]] = {}
     for reading in work.readings:
         if reading.engines:
-            by_engine[reading.engines[""].key] |= {one.key: one for one in opened(reading)}
+            by_engine.setdefault(reading.engines[""].key, {}).update((one.key, one) for one in opened(reading))
     return {key: list(of.values()) for key, of in by_engine.items()}
 
 

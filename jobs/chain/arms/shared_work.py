@@ -187,11 +187,6 @@ class SharedWork:
         answer = self.answers[number]
         return [one["text"] for one in self.reading_of(answer).rewrites(answer.strategies, rewrites)]
 
-    @property
-    def engines(self) -> dict[str, AnsweredBy]:
-        """Returns the common engines of all arms by key, each once: each has workers of its own."""
-        return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
-
     def compared_by(self, search: int) -> str | None:
         """Returns the key of the retriever by whose vectors an arm compares the texts of a search; None: no arm does."""
         weighs = any(one.search == search and one.fuse.redundancy == "cosine" for one in self.answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,11 +11,14 @@ import pyarrow as pa
 from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE
 from jobs.tables import SOURCE, WEB_PAGE, nested, unnested
 from retrievers.order import ranked
-from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.ranking import distinct, encode, offsets_of, ranks
 from retrievers.web.hits import WebHit, indexed_text
 
 if TYPE_CHECKING:
     from jobs.chain.arms.shared_work import SharedWork
+
+Texts = Callable[[Sequence[str]], Sequence[str]]
+"""doc_ids -> the texts of documents in an index."""
 
 
 class ArmCandidates(NamedTuple):
@@ -70,6 +73,21 @@ def united(parts: Sequence[BlockCandidates]) -> BlockCandidates:
             arms[number] = arm._replace(document=arm.document + first, page=page)
         first, pages = first + len(part.doc_ids), [*pages, *part.pages]
     return BlockCandidates(doc_ids, pages, arms)
+
+
+def page_text(hit: WebHit) -> str:
+    """Returns the text of a page of the web, as that of a document is indexed."""
+    return indexed_text(hit.title or "", hit.text or "")
+
+
+def candidate_texts(
+    doc_ids: pa.StringArray, document: np.ndarray, page: np.ndarray, pages: Sequence[WebHit], indexed: Texts
+) -> list[str]:
+    """Returns the texts of candidates: that of their page, else that of the index, of which each is read once."""
+    ids, at = distinct(doc_ids.take(pa.array(document[page < 0])).to_pylist())
+    texts = indexed(ids) if ids else []
+    read = iter([texts[number] for number in at.tolist()])
+    return [next(read) if number < 0 else page_text(pages[number]) for number in page.tolist()]
 
 
 UNRANKED = -1
@@ -220,8 +238,7 @@ class Candidates:
         """Returns text and address of a document that is a page of the web; None: it is none."""
         if (page := self.document_page[document]) < 0:
             return None
-        hit = self.pages[page]
-        return indexed_text(hit.title or "", hit.text or ""), hit.url or ""
+        return page_text(self.pages[page]), self.pages[page].url or ""
 
     def _at(self, arm: int) -> np.ndarray:
         return self._by_arm[self._bounds[arm] : self._bounds[arm + 1]]

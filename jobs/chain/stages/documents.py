@@ -7,15 +7,8 @@ from collections.abc import Iterable, Mapping
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.resources import OpenedBy
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.job.retrievers import is_replaced, open_documents
 from retrievers.retriever import DocumentStore
-
-
-def documents_of(work: SharedWork, answers: Iterable[int]) -> dict[str, DocumentStore]:
-    """Returns the documents of answers, which are named by their index; raises as `planned_documents`."""
-    read = dict.fromkeys(work.answers[number].documents for number in answers)
-    return {key: planned_documents(work.retrievers[key]) for key in read}
 
 
 def texts_and_places(

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.stages.candidates import ArmCandidates
+from jobs.chain.stages.candidates import ArmCandidates, Texts, candidate_texts
 from jobs.tables import ITERATE, SOURCE, error_row, nested
 from retrievers.fusion import Fused, fuse, fuse_distinct
 from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
-from retrievers.ranking import distinct, offsets_of
+from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
-from retrievers.web.hits import WebHit, indexed_text
+from retrievers.web.hits import WebHit
 
 if TYPE_CHECKING:
     from jobs.chain.arms.shared_work import Answer
     from retrievers.settings import FuseSettings
-
-Texts = Callable[[Sequence[str]], Sequence[str]]
-"""doc_ids -> the texts of documents in an index."""
 
 
 def text_similarity(row: Sequence[int], rows: int, vectors: np.ndarray) -> Similarity:
@@ -108,7 +105,8 @@ class SearchLists:
 
             def texts(alone: Fused) -> list[str]:
                 page_of_pair[alone.pairs] = self._pages_of(alone)
-                return self._texts(alone.pairs, page_of_pair, indexed)
+                document, page = hits.pair_document[alone.pairs], page_of_pair[alone.pairs]
+                return candidate_texts(hits.doc_ids, document, page, self.pages, indexed)
 
             fused = fuse_distinct(hits, settings, self._similarity, texts)
             page = page_of_pair[fused.pairs]
@@ -127,15 +125,6 @@ class SearchLists:
             order = np.lexsort((~is_original[lists], candidate))[::-1]  # stable; of several the first is written last
             page[candidate[order]] = (self._first_page[lists] + fused.source_rank[source] - 1)[order]
         return page
-
-    def _texts(self, pairs: np.ndarray, page: np.ndarray, indexed: Texts) -> list[str]:
-        """Returns the texts of pairs of query and document."""
-        others = pairs[page[pairs] < 0]
-        doc_ids, inverse = distinct(self.hits.doc_ids.take(pa.array(self.hits.pair_document[others])).to_pylist())
-        texts = indexed(doc_ids) if doc_ids else []
-        numbered = iter([texts[number] for number in inverse.tolist()])
-        pages = (self.pages[number] if number >= 0 else None for number in page[pairs].tolist())
-        return [next(numbered) if one is None else indexed_text(one.title or "", one.text or "") for one in pages]
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

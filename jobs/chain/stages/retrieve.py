@@ -22,9 +22,9 @@ from jobs.chain.drift import drifted
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import BlockSearches, Retrieval, RoutedSearch, Wanted, opened_retriever
-from jobs.chain.stages.candidates import BlockCandidates, candidate_columns, united
+from jobs.chain.stages.candidates import BlockCandidates, Texts, candidate_columns, united
 from jobs.chain.stages.documents import planned_documents
-from jobs.chain.stages.fuse import SearchLists, Texts, fusion_notes, text_similarity
+from jobs.chain.stages.fuse import SearchLists, fusion_notes, text_similarity
 from jobs.chain.stages.gate import known_lists
 from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web

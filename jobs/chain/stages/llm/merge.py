@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chain.arms.shared_work import Answer
-from jobs.chain.stages.candidates import ArmCandidates, BlockCandidates, united
-from jobs.chain.stages.fuse import Texts
+from jobs.chain.stages.candidates import ArmCandidates, BlockCandidates, Texts, candidate_texts, united
 from jobs.tables import SOURCE, nested
 from retrievers.fusion import as_compared
 from retrievers.ranking import distinct, encode, offsets_of, ranges, ranks
-from retrievers.web.hits import WebHit, indexed_text
 from rewriters.steps.settings import IterateSettings
-
-
-class _Merged(NamedTuple):
-    """Documents row by row, best first: the candidate that each was first, its score, and its sources."""
-
-    entry: np.ndarray
-    score: np.ndarray
-    sources: pa.ListArray | None
 
 
 def merged(
@@ -53,21 +42,25 @@ def merged(
     rank = np.concatenate([ranks(np.bincount(arm.row, minlength=rows)) for arm in parts])
     later = np.repeat(np.arange(len(parts)), [len(arm.row) for arm in parts]) > 0
     lists = [arm.sources for arm in parts if arm.sources is not None]
-    sources = pa.concat_arrays(lists) if len(lists) == len(parts) else None
+    has_sources = len(lists) == len(parts)
+    sources = pa.concat_arrays(lists) if has_sources else pa.nulls(len(row), pa.list_(SOURCE))
     code, names = encode(doc_ids)
     code = code[document]
     nearest = np.argsort(rank > answer.candidates, kind="stable")  # what stands behind the candidates changes none of them
     _, first, group = np.unique((row * len(names) + code)[nearest], return_index=True, return_inverse=True)
     page[nearest] = page[nearest][first][group]
-    identity = code if texts is None else _text_numbers(names, code, page, pages, answer.fuse.duplicate_chars, texts)
+    identity = code
+    if texts is not None:
+        compared = candidate_texts(names, code, page, pages, texts)
+        identity = distinct([as_compared(text, answer.fuse.duplicate_chars) for text in compared])[1]
+    key = row * (len(identity) + len(names)) + identity
     is_refined = (np.bincount(row[later], minlength=rows) > 0)[row]
     value = score if settings.merge == "best" else 1.0 / (answer.fuse.k + rank)
 
-    def merge(these: np.ndarray) -> _Merged:
+    def merge(these: np.ndarray) -> pa.Table:
+        """Returns documents row by row, best first: the candidate that each was first, its score, and its sources."""
         at = np.flatnonzero(these)
-        _, first, group = np.unique(
-            row[at] * (len(identity) + len(names)) + identity[at], return_index=True, return_inverse=True
-        )
+        _, first, group = np.unique(key[at], return_index=True, return_inverse=True)
         total = np.full(len(first), -np.inf)
         if settings.merge == "best":
             np.maximum.at(total, group, value[at])
@@ -76,44 +69,23 @@ def merged(
         entry, sizes = at[first], np.bincount(group, minlength=len(first))
         order = np.lexsort((code[entry], -total, row[entry]))
         members = at[np.argsort(group, kind="stable")][ranges(offsets_of(sizes)[:-1][order], sizes[order])]
-        return _Merged(entry[order], total[order], None if sources is None else _grouped(sources, members, sizes[order]))
+        own = _grouped(sources, members, sizes[order]) if has_sources else sources.take(pa.array(entry[order]))
+        return pa.table({"entry": entry[order], "score": pa.array(total[order], pa.float64()), "sources": own})
 
-    merged_hits = merge(is_refined & (rank <= answer.candidates))
-    merged_hits = _cut(merged_hits, row, rows, answer.candidates)
-    behind = merge(is_refined) if answer.fuse.keep > answer.candidates else _taken(merged_hits, np.zeros(0, dtype=np.int64))
-    known = set(zip(row[merged_hits.entry].tolist(), identity[merged_hits.entry].tolist(), strict=True))
-    new = [one not in known for one in zip(row[behind.entry].tolist(), identity[behind.entry].tolist(), strict=True)]
+    def first_of_rows(hits: pa.Table, most: int) -> pa.Table:
+        return hits.filter(pa.array(ranks(np.bincount(row[hits["entry"].to_numpy()], minlength=rows)) <= most))
+
+    best = first_of_rows(merge(is_refined & (rank <= answer.candidates)), answer.candidates)
+    behind = merge(is_refined) if answer.fuse.keep > answer.candidates else best.slice(0, 0)
+    is_new = ~np.isin(key[behind["entry"].to_numpy()], key[best["entry"].to_numpy()])
     unrefined = np.flatnonzero(~is_refined)
-    old = _Merged(unrefined, score[unrefined], None if sources is None else sources.take(pa.array(unrefined)))
-    every = [merged_hits, _taken(behind, np.flatnonzero(new)), old]
-    all_sources = [one.sources for one in every if one.sources is not None]
-    whole = _Merged(
-        np.concatenate([one.entry for one in every]), np.concatenate([one.score for one in every]),
-        pa.concat_arrays(all_sources) if all_sources else None,
-    )  # fmt: skip
-    kept = _cut(_taken(whole, np.argsort(row[whole.entry], kind="stable")), row, rows, answer.fuse.keep)
-    arm = ArmCandidates(row[kept.entry], document[kept.entry], page[kept.entry], kept.score, kept.sources)
+    old = pa.table({"entry": unrefined, "score": score[unrefined], "sources": sources.take(pa.array(unrefined))})
+    whole = pa.concat_tables([best, behind.filter(pa.array(is_new)), old])
+    by_row = np.argsort(row[whole["entry"].to_numpy()], kind="stable")
+    kept = first_of_rows(whole.take(pa.array(by_row)), answer.fuse.keep)
+    entry, own_sources = kept["entry"].to_numpy(), kept["sources"].combine_chunks() if has_sources else None
+    arm = ArmCandidates(row[entry], document[entry], page[entry], kept["score"].to_numpy(), own_sources)
     return BlockCandidates(doc_ids, pages, dict.fromkeys(rankings[0].arms, arm))
-
-
-def _text_numbers(
-    names: pa.StringArray, code: np.ndarray, page: np.ndarray, pages: Sequence[WebHit], chars: int | None, texts: Texts
-) -> np.ndarray:
-    """Returns a number for the text of each candidate, the same for texts that are compared as one."""
-    indexed, at = distinct([int(one) for one, of in zip(code, page, strict=True) if of < 0])
-    known = texts(names.take(pa.array(indexed, pa.int64())).to_pylist()) if indexed else []
-    numbers = iter([known[number] for number in at.tolist()])
-    read = [next(numbers) if of < 0 else indexed_text(pages[of].title or "", pages[of].text or "") for of in page.tolist()]
-    return distinct([as_compared(text, chars) for text in read])[1]
-
-
-def _taken(hits: _Merged, at: np.ndarray) -> _Merged:
-    return _Merged(hits.entry[at], hits.score[at], None if hits.sources is None else hits.sources.take(pa.array(at)))
-
-
-def _cut(hits: _Merged, row: np.ndarray, rows: int, most: int) -> _Merged:
-    """Returns the first documents of each row."""
-    return _taken(hits, np.flatnonzero(ranks(np.bincount(row[hits.entry], minlength=rows)) <= most))
 
 
 def _grouped(sources: pa.ListArray, members: np.ndarray, sizes: np.ndarray) -> pa.ListArray:

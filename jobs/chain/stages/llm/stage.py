@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from jobs.chain.block import LlmBlock
 from jobs.chain.engines import open_engines
-from jobs.chain.stages.documents import documents_of
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.worker import WorkerJob
 from jobs.tables import with_columns
 
@@ -29,7 +29,8 @@ class LlmStage(ABC):
         most = max((int(task.decoding.get("max_tokens", 0)) for task in tasks), default=0)
         self._engines = open_engines(job, self.STAGE, [task.engine for task in tasks], most)
         self.start_up = self._engines.start_up
-        self._documents = documents_of(work, self.shown())
+        read = {work.answers[number].documents for number in self.shown()}
+        self._documents = {key: planned_documents(work.retrievers[key]) for key in read}
 
     def shown(self) -> Iterable[int]:
         """Returns the arms of which documents are shown, by index."""
