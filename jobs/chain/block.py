@@ -22,7 +22,7 @@ from jobs.chain.engines import Engines, asked_key
 from jobs.chain.journal import Key
 from jobs.chain.needs import requests_before
 from jobs.chain.search_texts import queries_of
-from jobs.counts import arm_key
+from jobs.counts import QUANTITIES, arm_key
 from jobs.tables import error_row, with_appended
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
@@ -77,21 +77,11 @@ class LlmBlock:
         counts: For the manifest.
     """
 
-    def __init__(
-        self, table: pa.Table, stage: str, quantity: str, engines: Engines, arms: Sequence[Collection[str]], several: bool
-    ) -> None:
-        """Asks nothing yet.
-
-        Args:
-            table: The block.
-            stage: Value of `costs.stage`.
-            quantity: Of the stage's work (`jobs.counts.QUANTITIES`).
-            engines: That answer.
-            arms: Of each step, by its index.
-            several: Whether the job has several arms, of which each is counted.
-        """
+    def __init__(self, table: pa.Table, engines: Engines, arms: Sequence[Collection[str]]) -> None:
+        """Asks nothing yet; `engines` are those of the stage; `arms`: of each step, by its index."""
         self.table, self.queries, self.counts = table, queries_of(table), Counter[str]()
-        self._stage, self._quantity, self._engines, self._arms, self._several = stage, quantity, engines, arms, several
+        self._engines, self._arms = engines, arms
+        self._quantity = next(kind for kind, stage in QUANTITIES.items() if stage == engines.stage)
         self._answers, self._paid = engines.open(shard_of(table)), requests_before(table)
         self._charged_before = pc.list_value_length(table.column("costs")).to_pylist()
         self._replies: dict[tuple[Key, str], Reply] = {}
@@ -168,12 +158,12 @@ class LlmBlock:
 
     def note_row(self, row: int, component: str | None, reason: str, message: str, raw: str | None, attempts: int) -> None:
         """Notes an error of a query, once for all steps that have it."""
-        error = error_row(self._stage, component, reason, message, raw, attempts)
+        error = error_row(self._engines.stage, component, reason, message, raw, attempts)
         self._errors[row].setdefault(tuple(error.values()), error)
 
     def count(self, step: int, key: str, number: int = 1) -> None:
         """Counts something of the arms of a step; of a job with one arm, under its own key."""
-        self.counts.update({arm_key(arm, key) if self._several else key: number for arm in self._arms[step]})
+        self.counts.update({arm_key(arm, key) if self._engines.several else key: number for arm in self._arms[step]})
 
     @contextmanager
     def open(self) -> Iterator[None]:

@@ -89,7 +89,7 @@ class Engines:
             most_tokens: Of any answer.
         """
         asked = {one.key: one for one in engines}
-        self.stage, self.store, self._job = stage, job.store, job
+        self.stage, self.store, self.several, self._job = stage, job.store, job.work.only is None, job
         self.spaces = {key: one.space for key, one in asked.items()}
         self._settings = {key: one.settings for key, one in asked.items()}
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}

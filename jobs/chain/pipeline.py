@@ -51,8 +51,7 @@ class Step:
 
     name: str
     worker: Callable[..., Worker]
-    pool: str | None = None  # key of the config's `cluster`; None: a stateless stage, run as tasks
-    costs_as: str | None = None  # value of `costs.stage` where it differs from the name
+    pool: str | None = None  # key of the config's `cluster`, and value of `costs.stage`; None: a stateless stage, run as tasks
     fails_alone: bool = False  # a query on which its worker raises goes on without it
     asks: bool = False  # an LLM: its workers ask for money before they spend it
     wanted: Callable[[SharedWork], bool] = lambda _: True  # whether a job has it
@@ -62,19 +61,19 @@ CHAIN = (
     Step("read", Read),
     # searches the originals before rewriting
     Step("gate", Gating, "gate", fails_alone=True, wanted=lambda work: any(one.gate for one in work.readings)),
-    Step("rewrite", Rewrite, "rewrite", "rewrite", asks=True),  # once for each common engine
+    Step("rewrite", Rewrite, "rewrite", asks=True),  # once for each common engine
     Step("retrieve", Retrieve, "retrieve", fails_alone=True),
-    Step("score", Score, "rerank", "rerank", True, wanted=lambda work: bool(work.rerankers)),
-    Step("iterate", Iterate, "iterate", "iterate", True, asks=True, wanted=_doing("iterate")),  # further rounds
-    Step("grade", Grade, "grade", "grade", True, asks=True, wanted=_doing("grade")),
-    Step("web", SearchWeb, "web", "web", True, wanted=lambda work: any(one.web_search for one in work.answers)),
-    Step("generate", Generate, "answer", "answer", True, asks=True, wanted=_doing("answer")),
-    Step("judge", Judge, "judge", "judge", True, asks=True, wanted=_doing("judge")),
+    Step("score", Score, "rerank", True, wanted=lambda work: bool(work.rerankers)),
+    Step("iterate", Iterate, "iterate", True, asks=True, wanted=_doing("iterate")),  # further rounds
+    Step("grade", Grade, "grade", True, asks=True, wanted=_doing("grade")),
+    Step("web", SearchWeb, "web", True, wanted=lambda work: any(one.web_search for one in work.answers)),
+    Step("generate", Generate, "answer", True, asks=True, wanted=_doing("answer")),
+    Step("judge", Judge, "judge", True, asks=True, wanted=_doing("judge")),
     Step("write", Write),
 )
-_COSTED = [name for step in CHAIN for name in (step.costs_as or step.name, *(["fuse"] if step.name == "retrieve" else []))]
+_COSTED = [name for step in CHAIN for name in (step.pool or step.name, *(["fuse"] if step.name == "retrieve" else []))]
 COSTED = tuple(dict.fromkeys(_COSTED))  # the values of `costs.stage`, in chain order
-ASKING = tuple(step.costs_as or step.name for step in CHAIN if step.asks)
+ASKING = tuple(step.pool or step.name for step in CHAIN if step.asks)
 
 
 def stages(
@@ -104,10 +103,10 @@ def stages(
                     worker,
                     {"job": own, **settings},
                     pool=pool,
-                    fallback=partial(without, stage=step.costs_as or name, worker=worker) if step.fails_alone else None,
+                    fallback=partial(without, stage=step.pool or name, worker=worker) if step.fails_alone else None,
                     concurrent_blocks=max(at_once, default=1),
                     counts=added_failures if step.name != "write" else None,
-                    cost_stage=step.costs_as or "",
+                    cost_stage=step.pool or "",
                 )
             )
     return link(chain, SHARD)
@@ -118,7 +117,7 @@ def _workers_of(
 ) -> Iterator[tuple[str, Callable[..., Worker], dict[str, Any], Sequence[AnsweredBy]]]:
     """Yields each stage of a step: its name, its workers, more that they are built from, and the engines that each opens."""
     if step.worker is not Rewrite:
-        yield step.name, step.worker, {}, [task.engine for task in work.tasks(step.costs_as or "")]
+        yield step.name, step.worker, {}, [task.engine for task in work.tasks(step.pool or "")]
         return
     together = opened_together(work)
     for number, key in enumerate(together or [None], start=1):  # without an engine a stage that adds no text

@@ -91,7 +91,7 @@ def work_of(work: SharedWork) -> Work:
                 add_searches(work.retrievers[search.retrievers[name]], 0, rounds)
         if answer.reranker is not None:  # how many arms share shows itself later
             reranker, most = work.rerankers[answer.reranker], answer.candidates
-            add("pairs", ("rerank", f"{reranker.settings.counted_as}@{reranker.model}"), most, most * rounds)
+            add("pairs", ("rerank", f"{reranker.settings.counted_as}@{reranker.settings.scored_by}"), most, most * rounds)
         if answer.web_search is not None:
             add_searches(answer.web_search, 1, stage="web")
         for section, task in answer.tasks.items():

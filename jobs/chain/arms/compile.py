@@ -120,7 +120,11 @@ def _compiled(arms: Sequence[Arm], checked: Mapping[str, Prepared], keep: int, *
         systems[arm.name] = system(config, known.rewriting, answer)
     distinct = distinct_arms(arms, systems)
     kept = {arm.name: checked[arm.name] for arm in distinct if not arm.members}
-    fingerprints = {name: _fingerprint(arm, rewriting_identity(arm, parts[name])) for name, arm in kept.items()}
+    fingerprints = {}
+    for name, known in kept.items():
+        rewriting = rewriting_identity(known, parts[name])
+        of_run = identity(known.config, known.indexes, rewriting, known.identity["rerank"], known.steps.identity())
+        fingerprints[name] = fingerprint(of_run)
     work = SharedWork(
         tuple(texts.readings), lists.retrievers, tuple(lists.searches), tuple(rerankers.values()),
         tuple(answer for answer in answers if answer.arm in kept), sources,
@@ -143,10 +147,6 @@ def _web_search(arm: Prepared) -> OpenedBy | None:
     if (web := arm.config.web) is None:
         return None
     return OpenedBy(WEB_SEARCH, web.search, dict(arm.steps.searched or {}) | {"asked_by": "web"}, web.documents)
-
-
-def _fingerprint(arm: Prepared, rewriting: dict[str, Any]) -> str:
-    return fingerprint(identity(arm.config, arm.indexes, rewriting, arm.identity["rerank"], arm.steps.identity()))
 
 
 class ArmLists:

@@ -133,11 +133,6 @@ class ScoredBy:
     texts: str
 
     @property
-    def model(self) -> str:
-        """Returns the name of the model."""
-        return self.settings.scored_by
-
-    @property
     def space(self) -> str:
         """Returns the space of this reranker's scores."""
         return digest({"version": SCORES_VERSION, "reranker": dict(self.identity)})

@@ -40,7 +40,7 @@ class Rewrite:
 
     def __init__(self, job: WorkerJob, engine: str | None = None) -> None:
         """Opens the engines of the readings whose common engine has the key `engine`."""
-        self._work, names = job.work, called(job.work.readings)
+        names = called(job.work.readings)
         self._readings = [
             Reader(number, names[number], job.work)
             for number, reading in enumerate(job.work.readings)
@@ -59,7 +59,7 @@ class Rewrite:
         """Returns the block with the texts of all readings, errors and costs."""
         table = with_empty_columns(table, self.ADDS)
         arms = [[arm for arm, _ in one.arms] for one in self._readings]
-        block, gates = LlmBlock(table, "rewrite", "requests", self._engines, arms, self._work.only is None), gated_rows(table)
+        block, gates = LlmBlock(table, self._engines, arms), gated_rows(table)
         gated = [[gates.get((one.number, row)) for row in range(len(block.queries))] for one in self._readings]
         steps = {
             index: reader.rewrite(block, self._engines.key, gates_of)

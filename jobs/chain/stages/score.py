@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -92,7 +92,7 @@ class Score:
                     known.add(keys[at])
             for at, arms in _users(needed[number]).items() if self._work.only is None else ():
                 key = f"{reranker.space}/{keys[at].query_id}/{keys[at].document.hex()}"
-                component = f"{reranker.settings.counted_as}@{reranker.model}"
+                component = f"{reranker.settings.counted_as}@{reranker.settings.scored_by}"
                 added["needed"][row_of[at]].append({"key": key, "quantity": "pairs", "component": component, "arms": arms})
             charged.append((fresh, reused, (time.perf_counter() - began) / max(1, len(paid))))
         for store in stores.values():
@@ -100,11 +100,12 @@ class Score:
         alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
         for number, (fresh, reused, each) in enumerate(charged):  # after the last that may raise
             reranker, opened = self._rerankers[number]
-            sent = sent_requests(opened, queries)
+            # what was sent to a server and is not told yet: a call that raises tells nothing
+            sent = opened.requests(queries) if isinstance(opened, ServerReranker) else Counter[str]()
             for row in rows if alone else np.flatnonzero(fresh + reused + [sent[query] for query in queries]).tolist():
                 added["costs"][row].append(
                     costs.entry(
-                        "rerank", reranker.settings.counted_as, each * int(fresh[row]), model=reranker.model,
+                        "rerank", reranker.settings.counted_as, each * int(fresh[row]), model=reranker.settings.scored_by,
                         pairs=int(fresh[row]), reused=int(reused[row]), requests=sent.pop(queries[row], 0),
                         error=FAILED if number in added["unscored"][row] else None,
                     )
@@ -143,14 +144,6 @@ def _users(needed: Mapping[str, np.ndarray]) -> dict[int, list[str]]:
         for at in own.tolist():
             users.setdefault(at, []).append(arm)
     return users
-
-
-def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
-    """Returns the requests that a reranker at a server has sent for each of these queries and not told yet; of others none.
-
-    A call that raises tells none, so they are told when its queries are scored in smaller blocks.
-    """
-    return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
 
 
 def _score(by: Reranker, texts: Mapping[bytes, str], paid: set[Scored], keys: list[Scored]) -> Iterator[tuple[Scored, float]]:

@@ -100,7 +100,9 @@ def scores_table(schema: pa.Schema, ids: pa.Array, block: Candidates, work: Shar
     columns = {
         "query_id": ids.take(pa.array(block.document_row[at])),
         "doc_id": block.doc_ids.take(pa.array(at)),
-        "model": pa.concat_arrays([pa.repeat(pa.scalar(work.rerankers[number].model), len(of)) for number, of in parts]),
+        "model": pa.concat_arrays(
+            [pa.repeat(pa.scalar(work.rerankers[number].settings.scored_by), len(of)) for number, of in parts]
+        ),
         "score": pa.array(np.concatenate([block.reranked[number][of] for number, of in parts])),
         "reranker": pa.concat_arrays([pa.repeat(pa.scalar(work.rerankers[number].label), len(of)) for number, of in parts]),
     }

@@ -188,7 +188,11 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
     """
     before: list[str] = []
     while rows.num_rows:
-        name = put_file(storage, space, rows, in_place_of)
+        rows, sink = rows.sort_by("query_id"), io.BytesIO()  # a stable sort
+        first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
+        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+        name = file_name(first, last) if in_place_of is None else name_after(in_place_of)
+        storage.put(f"{space.folder}/{name}", sink.getvalue())
         storage.delete(*before)
         kept = counting(rows, forgotten_queries(storage), texts=space.kind in _WHOLE_TEXTS)
         if kept.num_rows == rows.num_rows:
@@ -196,16 +200,6 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
         before, rows, in_place_of = [f"{space.folder}/{name}"], kept, in_place_of and name
     storage.delete(*before)
     return None
-
-
-def put_file(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | None = None) -> str:
-    """Stores dated rows as one file, whether they are forgotten or not; returns its name."""
-    rows, sink = rows.sort_by("query_id"), io.BytesIO()  # a stable sort
-    first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
-    pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
-    name = file_name(first, last) if in_place_of is None else name_after(in_place_of)
-    storage.put(f"{space.folder}/{name}", sink.getvalue())
-    return name
 
 
 def listed(storage: Storage, space: Space) -> list[str]:

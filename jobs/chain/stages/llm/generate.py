@@ -22,7 +22,7 @@ Answers = list[list[dict[str, Any]]]
 class Generate(LlmStage):
     """A worker of the answering stage."""
 
-    STAGE, QUANTITY = "answer", "answers"
+    STAGE = "answer"
     # and `grades` and `corrections`, where results are graded
     NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])

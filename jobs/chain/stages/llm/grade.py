@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,19 +31,14 @@ from rewriters.steps.results import MESSAGES
 from rewriters.steps.settings import AMBIGUOUS, RELEVANT, GradeSettings
 
 RERANK = "rerank"  # value of `grade.by`
-
-
-class Graded(NamedTuple):
-    """The grades of the first results of each query, best first, and what was made of them."""
-
-    grades: list[list[dict[str, Any]]]
-    corrections: list[dict[str, Any]]
+Graded = tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]
+"""The grades of the first results of each query, best first, and what was made of them."""
 
 
 class Grade(LlmStage):
     """A worker of the grading stage."""
 
-    STAGE, QUANTITY = "grade", "grades"
+    STAGE = "grade"
     NEEDS = ("shard", "query_id", "query", "context", "values", "rewrites", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION))])
 
@@ -64,7 +59,7 @@ class Grade(LlmStage):
         }
         grades, corrections = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(2))
         for number, graded in block.run(steps).items():
-            for row, (of_row, correction) in enumerate(zip(graded.grades, graded.corrections, strict=True)):
+            for row, (of_row, correction) in enumerate(zip(*graded, strict=True)):
                 grades[row] += [one | {"answer": number} for one in of_row]
                 corrections[row].append(correction | {"answer": number})
                 for document in of_row:
@@ -134,7 +129,7 @@ def grade(
         asks = [_about(block, arm.tasks["web"], row, questions[row], {}) for row in rows]
         for ask, text, model in _said(block, "web", asks, (yield asks)):
             corrections[ask.row] |= {"web_query": text, "web_model": model}
-    return Graded(grades, corrections)
+    return grades, corrections
 
 
 def _asks_web(web: WebSearchSettings, verdicts: Sequence[str]) -> bool:

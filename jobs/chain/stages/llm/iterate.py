@@ -36,7 +36,7 @@ from jobs.tables import ITERATE
 class Iterate(LlmStage):
     """A worker of the stage of further rounds."""
 
-    STAGE, QUANTITY = "iterate", "rounds"
+    STAGE = "iterate"
     NEEDS = ("shard", "query_id", "query", "context", "values", "stored", "documents", "web", "fused", "best", "counts")
     ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND))])
     DROPS = ("best",)

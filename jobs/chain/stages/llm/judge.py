@@ -43,7 +43,7 @@ AskAbout = Callable[[int, str], Ask]
 class Judge(LlmStage):
     """A worker of the judging stage."""
 
-    STAGE, QUANTITY = "judge", "judgements"
+    STAGE = "judge"
     NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 

@@ -19,7 +19,6 @@ class LlmStage(ABC):
     """A worker of a stage in which LLMs are asked, with all engines that it asks and the documents that it shows them."""
 
     STAGE: ClassVar[str]  # value of `costs.stage`
-    QUANTITY: ClassVar[str]
     ADDS: ClassVar[pa.Schema]
 
     def __init__(self, job: WorkerJob) -> None:
@@ -43,7 +42,7 @@ class LlmStage(ABC):
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the columns of the stage, errors, counts and costs."""
         arms = [(answer.arm,) for answer in self._work.answers]
-        block = LlmBlock(table, self.STAGE, self.QUANTITY, self._engines, arms, several=self._work.only is None)
+        block = LlmBlock(table, self._engines, arms)
         with block.open():
             rows = self.rows(block)
         columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=True)]

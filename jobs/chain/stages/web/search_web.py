@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch
 from jobs.chain.stages.stored_rows import with_stored
@@ -29,12 +28,9 @@ class SearchWeb:
     def __init__(self, job: WorkerJob) -> None:
         """Opens the search engines; raises RetrieverError where an address or a key is missing."""
         self._work = job.work
-        self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
-            number: (arm.web_search, arm.web.documents)
-            for number, arm in enumerate(job.work.answers)
-            if arm.web_search is not None and arm.web is not None
-        }
-        engines = {one.space: one for one, _ in self._search.values()}
+        # index of an arm -> its search engine, whose depth is the number of hits that it keeps
+        self._search = {number: one.web_search for number, one in enumerate(job.work.answers) if one.web_search is not None}
+        engines = {one.space: one for one in self._search.values()}
         self._retrieval = Retrieval(job, engines, lambda one, _: open_search_engine(one.settings))
         self.close = self._retrieval.close
 
@@ -46,13 +42,13 @@ class SearchWeb:
             table, stored = with_web(table, routed, searches.search(routed), searches)
             for row, of_row in enumerate(corrections):
                 for correction in (one for one in of_row if one["web_query"] is not None):
-                    opened, most = self._search[correction["answer"]]
+                    opened = self._search[correction["answer"]]
                     text, by = _search_text(correction), searches.web[opened.space]
                     if text in by.failed or opened.space in searches.failed:
                         continue
                     # a page may be a result, too
                     graded = {one["doc_id"] for one in grades[row] if one["answer"] == correction["answer"]}
-                    hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][:most]
+                    hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: opened.depth]
                     correction["hits"] = len(hits)
                     correction["pages"] = [
                         {name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits
@@ -63,7 +59,7 @@ class SearchWeb:
 
     def _routed(self, number: int, corrections: Sequence[Sequence[Mapping[str, Any]]]) -> RoutedSearch:
         """Returns the searches of an arm, by its index, for the queries that are to be corrected."""
-        opened, arm = self._search[number][0], self._work.answers[number].arm
+        opened, arm = self._search[number], self._work.answers[number].arm
         texts = [
             Text(row, 1, _CORRECTION, 1, 1.0, 1.0, _search_text(correction))
             for row, of_row in enumerate(corrections)
