@@ -208,7 +208,7 @@ class BlockSearches:
         """Returns the pages of the web in each list of a search, in the order of `lists_of`; None: it is of an index."""
         web = self.web
         return [
-            web[retrievers[name]].hits[text.search] if retrievers[name] in web else None
+            web[retrievers[name]].hits(text.search) if retrievers[name] in web else None
             for name, hits in lists.items()
             for text in hits.texts
         ]

@@ -234,12 +234,6 @@ class Candidates:
         order = ranked(self.lengths(arm), doc_ids, self.score[at], reranked, pairs, answer.combine)
         return RankedArm(row, at[order.places], order.scores, reranked[order.places])
 
-    def page_text(self, document: int) -> tuple[str, str] | None:
-        """Returns text and address of a document that is a page of the web; None: it is none."""
-        if (page := self.document_page[document]) < 0:
-            return None
-        return page_text(self.pages[page]), self.pages[page].url or ""
-
     def _at(self, arm: int) -> np.ndarray:
         return self._by_arm[self._bounds[arm] : self._bounds[arm + 1]]
 

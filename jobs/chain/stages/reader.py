@@ -94,12 +94,7 @@ class Reader:
 
 
 def _choice_notes(answer: Completion | None, choice: Choice) -> list[RewriteFailure]:
-    """Returns the notes on a choice: the LLM's answer names no type, or the query's cell in the log no strategy of the pool.
-
-    Args:
-        answer: of the LLM that was asked for the type; None: it was not.
-        choice: what was made of it.
-    """
+    """Returns the notes on a choice: the LLM's answer names no type, or the query's cell in the log no strategy of the pool."""
     notes = []
     if answer is not None and (answer.text is None or not choice.answered):
         message = f"the LLM's answer names no type; the rules say {choice.query_type}"

@@ -15,7 +15,7 @@ from cluster import costs
 from cluster.run.stage import bear, heartbeat
 from jobs.chain.arms.resources import ScoredBy
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.documents import planned_documents, texts_and_places
+from jobs.chain.stages.documents import document_texts, planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space
 from jobs.chain.tables import PAIR_SCORE
@@ -126,13 +126,13 @@ class Score:
 
     def _texts(self, block: Candidates, needed: Sequence[Mapping[str, np.ndarray]]) -> list[dict[int, str]]:
         """Returns document -> its text, of those that arms need, by reranker; a document of an index is read once."""
-        doc_ids, wanted = block.doc_ids.to_pylist(), dict[str, list[str]]()
+        wanted: dict[str, list[int]] = {}
         pairs = [np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *of.values()])).tolist() for of in needed]
         for (reranker, _), own in zip(self._rerankers, pairs, strict=True):
-            wanted.setdefault(reranker.documents, []).extend(doc_ids[at] for at in own if block.document_page[at] < 0)
-        read = texts_and_places(self._documents, wanted, places=False)
+            wanted.setdefault(reranker.documents, []).extend(own)
+        read = document_texts(block, self._documents, wanted, places=False)
         return [
-            {at: (block.page_text(at) or read[reranker.documents][doc_ids[at]])[0] for at in own}
+            {at: read[reranker.documents][at][0] for at in own}
             for (reranker, _), own in zip(self._rerankers, pairs, strict=True)
         ]
 

@@ -20,7 +20,7 @@ from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import WEB_ANSWERS
 from retrievers.retriever import JoinedText, RankedList, SearchText
 from retrievers.web.hits import WebHit
-from retrievers.web.retriever import FailedSearch, PartialAnswer, Web, ranked_list
+from retrievers.web.retriever import FailedSearch, PartialAnswer, Web, WebAnswer, ranked_list
 
 SCHEMA = pa.schema(
     [
@@ -42,9 +42,6 @@ class WebSearches:
         known: Lists that an earlier stage has made: none.
         executed: Searches that this run has made, by the first query that asked each.
         alike: Those that needed none of their own: others send the same, in this block or before it.
-        hits: Of each search, best first; of a failed one none.
-        failed: Why searches failed.
-        silent: Search engines that did not answer, of partial lists.
         asked: Texts that this run has sent, whether they were answered or not.
         sends: Of each text, without those that a kill has lost.
     """
@@ -72,13 +69,10 @@ class WebSearches:
         self._files, self._space, self._journal, self._charged = files, Space("web", opened.space), journal, charged
         self.known: Mapping[SearchText | JoinedText, RankedList] = {}
         self.executed, self.alike = set[Searched](), set[Searched]()
-        self.hits: dict[SearchText | JoinedText, tuple[WebHit, ...]] = {}
-        self.failed: dict[SearchText | JoinedText, FailedSearch] = {}
-        self.silent: dict[SearchText | JoinedText, str] = {}
         self.asked, self.sends = set[str](), Counter[str]()
         self._first: dict[str, Searched] = {}  # text as it is sent -> the first search that sends it
         self._query_ids: dict[str, dict[str, None]] = {}  # text -> query_ids that search it
-        self._answers: dict[str, tuple[WebHit, ...] | FailedSearch] = {}
+        self._answers: dict[str, WebAnswer] = {}
         self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store
 
     def __call__(self, wanted: Mapping[SearchText | JoinedText, Sequence[str]]) -> list[RankedList]:
@@ -102,15 +96,17 @@ class WebSearches:
                 self.asked.add(text)
                 self._record(text, answer)
             heartbeat(number / len(missing))
-        for search in wanted:
-            answer = self._answers[self.web.sent(search)]
-            if isinstance(answer, FailedSearch):
-                self.failed[search] = answer
-            if isinstance(answer, PartialAnswer):
-                self.silent[search] = answer.silent
-            self.hits[search] = () if isinstance(answer, FailedSearch) else answer
         self.executed |= {self._first[text] for text in map(self.web.sent, wanted) if text in self.asked}
-        return [ranked_list(self.hits[search]) for search in wanted]
+        return [ranked_list(self.hits(search)) for search in wanted]
+
+    def answer(self, search: SearchText | JoinedText) -> WebAnswer | None:
+        """Returns the answer to a search; None: its text was not asked, as that of another has failed on the query."""
+        return self._answers.get(self.web.sent(search))
+
+    def hits(self, search: SearchText | JoinedText) -> tuple[WebHit, ...]:
+        """Returns the hits of a search, best first; of a failed one none."""
+        answer = self._answers[self.web.sent(search)]
+        return () if isinstance(answer, FailedSearch) else answer
 
     def requests(self, searched: Searched) -> int:
         """Counts the times that the text of a search was sent."""
@@ -162,7 +158,7 @@ class WebSearches:
         self.sends[text] += 1
         self._journal.sent((self._space.name, text))
 
-    def _record(self, text: str, answer: tuple[WebHit, ...] | FailedSearch) -> None:
+    def _record(self, text: str, answer: WebAnswer) -> None:
         """Journals an answer; failed searches and partial lists are none: who does the shard again asks again."""
         if isinstance(answer, FailedSearch | PartialAnswer):
             self._journal.failed((self._space.name, text), self.sends[text])

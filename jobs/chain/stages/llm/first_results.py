@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.documents import texts_and_places
+from jobs.chain.stages.documents import document_texts
 from jobs.chain.steps.contexts import FoundText
 from retrievers.ranking import ranks
 from retrievers.retriever import DocumentStore
@@ -64,22 +64,20 @@ class ShownResults:
             only: The arms and rows whose results are read, the others have none; None: all.
             places: Whether the places of documents are read.
         """
-        wanted: dict[str, list[str]] = {key: [] for key in documents}
+        wanted: dict[str, list[int]] = {key: [] for key in documents}
         read: dict[int, list[tuple[int, int, float, float]]] = {}
         for arm, results in most.items():
             read[arm] = [one for one in self._first(arm, results) if only is None or (arm, one[0]) in only]
-            ids = [self._doc_ids[document] for _, document, *_ in read[arm] if self.block.document_page[document] < 0]
-            wanted[self._work.answers[arm].documents] += ids
-        texts = texts_and_places(documents, wanted, places=places)
-        pages = {document: self.block.page_text(document) for of in read.values() for _, document, *_ in of}
+            wanted[self._work.answers[arm].documents] += [document for _, document, *_ in read[arm]]
+        texts = document_texts(self.block, documents, wanted, places=places)
         shown: dict[int, Rows] = {}
         for arm, entries in read.items():
             known, has_reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker is not None
             rows: Rows = [[] for _ in range(self.block.rows)]
             for row, document, score, reranked in entries:
-                doc_id = self._doc_ids[document]
-                text, source = pages[document] or known[doc_id]
-                rows[row].append(FoundText(doc_id, score, text, source, reranked if has_reranker else None))
+                text, source = known[document]
+                shown_score = reranked if has_reranker else None
+                rows[row].append(FoundText(self._doc_ids[document], score, text, source, shown_score))
             shown[arm] = rows
         return shown
 

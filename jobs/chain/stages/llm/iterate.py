@@ -91,14 +91,7 @@ class Iterate(LlmStage):
     def _search(
         self, block: LlmBlock, arms: Mapping[int, ArmRounds], texts: Mapping[int, Mapping[int, str]], number: int
     ) -> None:
-        """Adds the candidates of refined queries to a block, and what they have cost.
-
-        Args:
-            block: The queries.
-            arms: Those with refined queries, by index.
-            texts: Index of an arm -> row -> its refined query.
-            number: Of the round.
-        """
+        """Adds the candidates of refined queries (index of an arm -> row -> query) to a block, and what they have cost."""
         table, work, before, parts = block.table, self._work, Candidates(block.table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
         with self._retrieval.block(table, f"round {number}") as searches:

@@ -15,6 +15,7 @@ from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
 from retrievers.retriever import SearchText
+from retrievers.web.retriever import FailedSearch
 
 _CORRECTION = "the correction"  # in place of a strategy: the query to the web
 
@@ -44,11 +45,11 @@ class SearchWeb:
                 for correction in (one for one in of_row if one["web_query"] is not None):
                     opened = self._search[correction["answer"]]
                     text, by = _search_text(correction), searches.web[opened.space]
-                    if text in by.failed or opened.space in searches.failed:
+                    if opened.space in searches.failed or isinstance(by.answer(text), FailedSearch):
                         continue
                     # a page may be a result, too
                     graded = {one["doc_id"] for one in grades[row] if one["answer"] == correction["answer"]}
-                    hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: opened.depth]
+                    hits = [hit for hit in by.hits(text) if hit.doc_id not in graded][: opened.depth]
                     correction["hits"] = len(hits)
                     correction["pages"] = [
                         {name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits

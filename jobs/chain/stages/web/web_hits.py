@@ -13,6 +13,7 @@ from jobs.chain.searches import BlockSearches, RoutedSearch
 from jobs.chain.web.searches import WebSearches
 from jobs.tables import ORIGINAL, STORED, error_row, with_appended
 from retrievers.lists import TOGETHER
+from retrievers.web.retriever import FailedSearch, PartialAnswer
 
 CUT = "text_cut"
 """The reason of a note on a text of which only the beginning was searched."""
@@ -56,7 +57,7 @@ def _stored_pages(
             for text in hit_lists.texts:
                 sent, arm = web.web.sent(text.search), arms.get(text.strategy)
                 if arm is not None and (text.row, retrievers[name], sent) not in rows:
-                    hits = web.hits[text.search]
+                    hits = web.hits(text.search)
                     rows[text.row, retrievers[name], sent] = [
                         (query_ids[text.row], arm, name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
                         for rank, hit in enumerate(hits, start=1)
@@ -67,14 +68,7 @@ def _stored_pages(
 
 
 def _errors(rows: int, texts: Iterable[Text], searches: WebSearches, stage: str) -> list[list[dict[str, object]]]:
-    """Returns the rows in errors of each query whose search of the web failed, and notes on texts that were cut.
-
-    Args:
-        rows: Of the block.
-        texts: That the retriever was searched with.
-        searches: The retriever's.
-        stage: Value of `errors.stage`.
-    """
+    """Returns the rows in errors of each query whose search of the web failed, and notes on texts that were cut."""
     notes: list[dict[tuple[str, str], dict[str, object]]] = [{} for _ in range(rows)]
 
     def note(text: Text, reason: str, message: str, attempts: int = 1) -> None:
@@ -82,12 +76,13 @@ def _errors(rows: int, texts: Iterable[Text], searches: WebSearches, stage: str)
         notes[text.row].setdefault((reason, sent), error_row(stage, searches.name, reason, message, sent, attempts))
 
     for text in texts:
-        if (failure := searches.failed.get(text.search)) is not None:
+        answer = searches.answer(text.search)
+        if isinstance(answer, FailedSearch):
             attempts = max(1, searches.sends[searches.web.sent(text.search)])
-            note(text, failure.reason, f"the search of {text.strategy} failed: {failure.message}", attempts)
+            note(text, answer.reason, f"the search of {text.strategy} failed: {answer.message}", attempts)
         elif searches.web.is_cut(text.search):
             provider = searches.web.settings.provider
             note(text, CUT, f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched")
-        if silent := searches.silent.get(text.search):
-            note(text, PARTIAL, f"the list is partial, as these did not answer: {silent}")
+        if isinstance(answer, PartialAnswer):
+            note(text, PARTIAL, f"the list is partial, as these did not answer: {answer.silent}")
     return [list(one.values()) for one in notes]
