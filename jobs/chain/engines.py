@@ -7,7 +7,7 @@ is made, and put into the store when its shard is done.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,15 +39,9 @@ def open_engines(job: WorkerJob, stage: str, engines: Iterable[AnsweredBy], most
 class Sends:
     """The gate of a shard's requests: the price of each is granted first, and each send of it is written to the journal."""
 
-    def __init__(
-        self,
-        store: Completions,
-        allowance: Allowance | None,
-        key: Callable[[Request], Key],
-        first_price: Callable[[Request], float],
-    ) -> None:
-        """Admits every request if `allowance` is None; `first_price` returns the most that a request may cost, in USD."""
-        self._store, self._allowance, self._key, self._first_price = store, allowance, key, first_price
+    def __init__(self, store: Completions, engines: Engines) -> None:
+        """Admits every request if the engines have no allowance."""
+        self._store, self._engines, self._allowance = store, engines, engines.allowance
         self._grants: dict[Key, Grant] = {}  # of requests that are not answered
 
     async def admit(self, request: Request) -> bool:
@@ -55,15 +49,15 @@ class Sends:
         if self._allowance is not None:
             # of tries apart: one after a cut may have twice the tokens of the first
             name = f"{request.name}@{request.engine}, try {tries_so_far(request)}"
-            grant = await self._allowance.take(name, self._first_price(request))
+            grant = await self._allowance.take(name, self._engines.first_price(request))
             if grant is None:
                 return False
-            self._grants[self._key(request)] = grant
+            self._grants[self._engines.key(request)] = grant
         return True
 
     def sending(self, request: Request) -> None:
         """Records that the request is about to be sent."""
-        self._store.sent(self._key(request))
+        self._store.sent(self._engines.key(request))
 
     def settle(self, key: Key, usd: float, answered: bool = True) -> None:
         """Counts the price of a completion; `answered`: it has a text."""
@@ -109,13 +103,13 @@ class Engines:
         self._busy = BusyTime()
         paid = any(one.kind != "recorded" for one in self._engines.values())
         self._keeper = JournalKeeper(self._storage, stopping()) if paid else None
-        self._allowance: Allowance | None = None
+        self.allowance: Allowance | None = None
         self._models: dict[str, str] = {}  # that the prices of first requests go by
         if paid and job.prices is not None:
             self._models = {name: one.identity().get("model", "") for name, one in self._engines.items()}
             up = sum(self.start_up.values())
             spent = job.prices.usd({self.stage: {"": {"seconds": up, "device_seconds": up * job.gpus}}})
-            self._allowance = Allowance(reserver(), spent)
+            self.allowance = Allowance(reserver(), spent)
 
     def close(self) -> None:
         """Closes the engines."""
@@ -170,7 +164,7 @@ class Engines:
         by_engine: dict[str, list[Request]] = {}
         for request in missing.values():
             by_engine.setdefault(request.engine, []).append(request)
-        sends = Sends(own, self._allowance, self.key, self._first_price)
+        sends = Sends(own, self)
         try:
             with self._busy.share() as share:
                 answers = (one for name, asked in by_engine.items() for one in self._answers(name, asked, sends))
@@ -205,7 +199,7 @@ class Engines:
         add_totals(spent, billed)
         return 0.0 if self._prices is None else self._prices.usd(billed)
 
-    def _first_price(self, request: Request) -> float:
+    def first_price(self, request: Request) -> float:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one.
 
         All of the prompt may be written to a cache, at a price of its own.

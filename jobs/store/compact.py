@@ -19,8 +19,7 @@ from cluster.errors import HeldError
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space, put_rows, read_range, within
-from jobs.chain.store.layout import MADE, merge_name, milliseconds
-from jobs.chain.store.merges import Merge, put_merge, replaced
+from jobs.chain.store.layout import MADE, Merge, merge_name, milliseconds, put_merge, replaced
 from jobs.chain.store.tombstones import counting, forgotten_queries
 from jobs.store.contents import Check, StoredSpace, maintaining, stored_spaces
 

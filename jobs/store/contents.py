@@ -13,8 +13,7 @@ from cluster.errors import ClusterError, ConfigError, HeldError
 from cluster.run.lease import Lease, holder
 from cluster.storage import Entry, Storage, open_storage
 from jobs.chain.store.files import Space
-from jobs.chain.store.layout import APART, DIGITS, MAINTAINER, USED, VERSION, is_rows, range_of
-from jobs.chain.store.merges import Merge, read_merges, replaced
+from jobs.chain.store.layout import APART, DIGITS, MAINTAINER, USED, VERSION, Merge, is_rows, range_of, read_merges, replaced
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from jobs.job.corpora import SearchedIndex, corpus_of, searched_indexes, text_sources
+from jobs.job.corpora import SearchedIndex, searched_indexes, text_sources
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN
 from retrievers.join import JOINED_VERSION
@@ -103,11 +103,6 @@ class OpenedBy:
             return digest({"corpus": corpus} | only)
         known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
         return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(index.location)})
-
-    @property
-    def corpus(self) -> Any:
-        """Returns the identity of its documents as their index has it, of a union by member; None: it has none."""
-        return corpus_of(self.searched)
 
     @property
     def encoder_space(self) -> str:

@@ -94,8 +94,11 @@ UNRANKED = -1
 """In place of the index of an arm: documents that are handed on without being anybody's candidates."""
 
 
-def candidate_columns(rows: int, block: BlockCandidates) -> list[pa.ListArray]:
-    """Returns the columns `documents`, `fused` and `web` of a block of `rows` rows."""
+def candidate_columns(rows: int, block: BlockCandidates) -> tuple[list[pa.ListArray], np.ndarray]:
+    """Returns the columns `documents`, `fused` and `web` of a block of `rows` rows, and where its unranked documents are now.
+
+    A document is at an index within its row.
+    """
     doc_ids, pages, arms = block
     numbers = sorted(arms)
     row, document, page, score = (
@@ -110,19 +113,20 @@ def candidate_columns(rows: int, block: BlockCandidates) -> list[pa.ListArray]:
     pair, own_page = np.divmod(keys, most)
     document_row, document_code = np.divmod(pair, max(1, len(names)))
     starts = offsets_of(np.bincount(document_row, minlength=rows))
-    unranked = int(np.searchsorted(arm, 0))
+    number, unranked = number - starts[row], int(np.searchsorted(arm, 0))
+    moved = number[:unranked]
     row, arm, score, number = row[unranked:], arm[unranked:], score[unranked:], number[unranked:]
     order = pa.array(np.lexsort((arm, row)))  # stable: candidates keep their ranks
     sources = [kept for at in numbers if at != UNRANKED and (kept := arms[at].sources) is not None]
     has_sources = sum(map(len, sources)) == len(row)
     columns = [
         pa.array(arm).take(order),
-        pa.array((number - starts[row]).astype(np.int32)).take(order),
+        pa.array(number.astype(np.int32)).take(order),
         pa.array(score).take(order),
         pa.concat_arrays(sources).take(order) if sources and has_sources else pa.nulls(len(row), pa.list_(SOURCE)),
     ]
     documents = [names.take(pa.array(document_code)), pa.array((own_page - 1).astype(np.int32), mask=own_page == 0)]
-    return [
+    columns_of_block = [
         nested(starts, pa.StructArray.from_arrays(documents, fields=list(DOCUMENT)), pa.list_(DOCUMENT)),
         nested(
             offsets_of(np.bincount(row, minlength=rows)),
@@ -131,6 +135,7 @@ def candidate_columns(rows: int, block: BlockCandidates) -> list[pa.ListArray]:
         ),
         web,
     ]
+    return columns_of_block, moved
 
 
 def _distinct_pages(rows: int, row: np.ndarray, page: np.ndarray, pages: Sequence[WebHit]) -> tuple[np.ndarray, pa.ListArray]:
@@ -238,26 +243,15 @@ class Candidates:
         return self._by_arm[self._bounds[arm] : self._bounds[arm + 1]]
 
 
-def moved_scores(before: Candidates, after: Candidates) -> pa.ListArray:
-    """Returns the column `scores` of a block whose documents moved; every scored document is among them."""
-    code, names = encode(pa.concat_arrays([before.doc_ids, after.doc_ids]))
-    texts: dict[tuple[str, str, str], int] = {}
-    keys = []
-    for block, own in ((before, code[: len(before.doc_ids)]), (after, code[len(before.doc_ids) :])):
-        pages = [texts.setdefault((hit.doc_id, hit.title, hit.text), len(texts)) for hit in block.pages]
-        page = np.array([*pages, -1])[block.document_page]  # -1 is the last
-        keys.append((block.document_row * len(names) + own, page))
-    most = len(texts) + 1
-    old, new = (pair * most + page + 1 for pair, page in keys)
-    order = np.argsort(new)
+def moved_scores(before: Candidates, scored: np.ndarray, moved: np.ndarray) -> pa.ListArray:
+    """Returns the column `scores` of a block whose documents moved: those that are `scored`, to `moved` within their rows."""
+    moved_to = np.zeros(len(before.doc_ids), dtype=np.int32)
+    moved_to[scored] = moved
     reranker, document = np.nonzero(~np.isnan(before.reranked))
-    moved = order[np.searchsorted(new, old[document], sorter=order)]
-    row = before.document_row[document]
-    by_row = np.argsort(row, kind="stable")
+    by_row = np.argsort(before.document_row[document], kind="stable")
+    reranker, document = reranker[by_row], document[by_row]
     columns = [
-        pa.array(reranker[by_row].astype(np.int16)),
-        pa.array((moved - after.starts[row])[by_row].astype(np.int32)),
-        pa.array(before.reranked[reranker, document][by_row]),
-    ]
+        pa.array(reranker.astype(np.int16)), pa.array(moved_to[document]), pa.array(before.reranked[reranker, document])
+    ]  # fmt: skip
     flat = pa.StructArray.from_arrays(columns, fields=list(PAIR_SCORE))
-    return nested(offsets_of(np.bincount(row, minlength=before.rows)), flat, pa.list_(PAIR_SCORE))
+    return nested(offsets_of(np.bincount(before.document_row[document], minlength=before.rows)), flat, pa.list_(PAIR_SCORE))

@@ -8,6 +8,7 @@ from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.stages.candidates import Candidates, page_text
+from jobs.job.corpora import corpus_of
 from jobs.job.retrievers import is_replaced, open_documents
 from retrievers.retriever import DocumentStore
 
@@ -39,7 +40,7 @@ def planned_documents(opened: OpenedBy) -> DocumentStore:
         RetrieverError: An index is missing, or its documents were replaced since the job was planned.
     """
     documents = open_documents(opened.name, opened.settings, patient=True)
-    if is_replaced(documents, opened.corpus):
+    if is_replaced(documents, corpus_of(opened.searched)):
         raise RetrieverError(
             "run-changed",
             f"retrieve.retrievers.{opened.name}: the documents of its index were replaced since this run was planned; "

@@ -163,7 +163,7 @@ class Retrieve:
                     continue
                 counts[arm_key(work.answers[at].arm, "stood_in")] = int(fusion.stood_in.sum())
             heartbeat()
-        columns = candidate_columns(rows, united(parts))
+        columns, _ = candidate_columns(rows, united(parts))
         method = "arms" if work.only is None else work.only.fuse.method
         spent = costs.entry("fuse", method, (time.perf_counter() - began) / rows)
         return with_appended(table, "costs", [[spent]] * rows), columns

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.tables import ARM_STORED
-from jobs.tables import STORED, error_row, unnested, with_appended, with_first
+from jobs.tables import STORED, unnested, with_first
 from retrievers.ranking import ranks
 
 Columns = dict[str, Any]
@@ -27,12 +25,6 @@ def flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
     rows, flat = unnested(table, column)
     columns = {field.name: flat.field(field.name) for field in flat.type}
     return {"query_id": ids.take(pa.array(rows)), "rank": pa.array(ranks(np.bincount(rows)))} | columns
-
-
-def costs_columns(columns: Columns) -> Columns:
-    """Returns the columns of costs/ with a null query_id for start-up costs, which belong to no query."""
-    own = pc.invert(pc.starts_with(columns["component"], costs.START_UP))
-    return columns | {"query_id": pc.if_else(own, columns["query_id"], pa.scalar(None, pa.string()))}
 
 
 def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
@@ -51,12 +43,6 @@ def with_stored(table: pa.Table, storage: Storage, tables: Mapping[str, pa.Table
     """Writes tables before the shard is committed, and returns the block with their files in its first row."""
     stored = {name: write_table(storage, name, shard_of(table), rows) for name, rows in tables.items() if rows.num_rows}
     return with_first(table, "stored", [{"table": name} | file._asdict() for name, file in stored.items()])
-
-
-def with_no_hits(table: pa.Table, block: Candidates) -> pa.Table:
-    """Returns a block of one arm with notes on the queries without candidates."""
-    note = error_row("fuse", None, "no_hits", "no list that takes part in fusion has a hit for this query")
-    return with_appended(table, "errors", [[] if count else [note] for count in block.lengths(0).tolist()])
 
 
 def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) -> tuple[pa.Table, pa.Table]:

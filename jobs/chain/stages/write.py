@@ -23,18 +23,16 @@ from jobs.chain.needs import needed_counts
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.stored_rows import (
     candidates_table,
-    costs_columns,
     flattened,
     of_arms,
     results_of,
     scores_table,
     stored_table,
-    with_no_hits,
 )
 from jobs.chain.tables import ARM_STORED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
-from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
+from jobs.tables import COMMITTED, ELAPSED, STORED, error_row, unnested, with_appended
 
 _ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
@@ -57,10 +55,13 @@ class Write:
         shard = shard_of(table)
         files = _files_before(table)
         block = Candidates(table, work)
-        table = with_no_hits(table, block) if work.only else table
+        if work.only:
+            note = error_row("fuse", None, "no_hits", "no list that takes part in fusion has a hit for this query")
+            table = with_appended(table, "errors", [[] if count else [note] for count in block.lengths(0).tolist()])
         ids = table.column("query_id").combine_chunks()
         columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
-        columns["costs"] = costs_columns(columns["costs"])
+        of_queries = pc.invert(pc.starts_with(columns["costs"]["component"], costs.START_UP))
+        columns["costs"]["query_id"] = pc.if_else(of_queries, columns["costs"]["query_id"], pa.scalar(None, pa.string()))
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
         tables["costs"] = pa.concat_tables([tables["costs"], self._elapsed(ids, table)])
         of_results, files_of_results = self._results(shard, ids, block)

@@ -5,16 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from jobs.chain.steps.contexts import beginning
 from jobs.job.steps import GRADE_KEYS
 from rewriters.steps.results import StepResult
 
 NONE_KEPT = "none"  # what the LLM says where no sentence helps
-
-
-def document_values(text: str, chars: int | None) -> dict[str, str]:
-    """Returns the values of a prompt that grades a document; `chars`: its most characters, None: no limit."""
-    return {"document": beginning(text, chars)}
 
 
 def grade_of(result: StepResult) -> int | None:

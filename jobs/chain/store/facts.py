@@ -46,15 +46,11 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
         places = [place for place, key in enumerate(keys) if key in prompts]
         for at, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-            if _alike(row["prompt"], prompts[keys[at]]):
+            asked_prompt = prompts[keys[at]]  # alike, but for the form in which its query is shown
+            if row["prompt"] == asked_prompt or normalise(row["prompt"]) == normalise(asked_prompt):
                 values = {name: value for name, value in row.items() if name not in _NO_FIELDS}
                 records[keys[at]] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
     return records
-
-
-def _alike(prompt: str, asked: str) -> bool:
-    """Returns True if two prompts of one key are the same, but for the form in which their query is shown."""
-    return prompt == asked or normalise(prompt) == normalise(asked)
 
 
 def put_completions(files: StoreFiles, records: Mapping[EngineRequest, CompletionRecord]) -> None:

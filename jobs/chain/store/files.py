@@ -33,8 +33,9 @@ from jobs.chain.store.layout import (
     milliseconds,
     name_after,
     range_of,
+    read_merges,
+    replaced,
 )
-from jobs.chain.store.merges import read_merges, replaced
 from jobs.chain.store.tombstones import counting, forgotten_queries
 
 CONCURRENT_READS = 8

@@ -7,13 +7,21 @@
     v1/forgotten/<query_id>/<milliseconds>           empty; the query was forgotten then: earlier rows do not count
     v1/maintainer/lease/                             the lease of the one process that compacts, forgets and collects
 
-A file of rows is never changed, and no name is given twice.
+A file of rows is never changed, and no name is given twice. Who merges files puts the merged ones first, then a note that names
+both. The files that were merged stay for a while, for jobs that have listed them. A note counts while the files that it names
+in their place are there; without it rows stand twice, which harms nobody.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from cluster.storage import Storage
+from cluster.storage.prefetch import prefetch
 
 VERSION = "v1"  # in the path: an older program does not see a newer layout
 USED, FORGOTTEN, MAINTAINER = f"{VERSION}/used", f"{VERSION}/forgotten", f"{VERSION}/maintainer"
@@ -24,6 +32,7 @@ ENDING = ".parquet"
 DIGITS = 12  # hex digits of a query_id in a file's name
 MADE = "made_at"
 _UNIQUE = 12  # hex digits that tell files of one range apart
+_CONCURRENT = 8
 
 
 def file_name(first: str, last: str) -> str:
@@ -63,3 +72,42 @@ def day(seconds: float) -> str:
 def milliseconds(seconds: float) -> int:
     """Returns seconds since the epoch in milliseconds, as rows and marks are dated."""
     return round(1000 * seconds)
+
+
+class Merge(NamedTuple):
+    """Files that others replace.
+
+    Attributes:
+        key: Of its note.
+        at: Since when, in milliseconds since the epoch.
+        files: Names of the files that are replaced.
+        by: Those in their place; empty where none of their rows counted any more.
+    """
+
+    key: str
+    at: int
+    files: frozenset[str]
+    by: tuple[str, ...]
+
+
+def put_merge(storage: Storage, merge: Merge) -> None:
+    """Notes a merge; it is durable when it returns."""
+    body = {"at": merge.at, "files": sorted(merge.files), "by": list(merge.by)}
+    storage.put(merge.key, json.dumps(body).encode())
+
+
+def read_merges(storage: Storage, keys: Iterable[str]) -> list[Merge]:
+    """Returns the notes among the objects of a space, oldest first; one that was removed meanwhile is none."""
+    named = [key for key in keys if key.rpartition("/")[2].startswith(MERGED)]
+    merges = []
+    for key, data in zip(named, prefetch(storage.get, named, _CONCURRENT), strict=True):
+        if data is not None:
+            body = json.loads(data)
+            merges.append(Merge(key, body["at"], frozenset(body["files"]), tuple(body["by"])))
+    return sorted(merges, key=lambda one: (one.at, one.key))
+
+
+def replaced(names: Collection[str], merges: Iterable[Merge]) -> set[str]:
+    """Returns the files of a space that others replace which are there."""
+    there = set(names)
+    return {name for merge in merges if there.issuperset(merge.by) for name in merge.files & there}

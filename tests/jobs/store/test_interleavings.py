@@ -391,7 +391,7 @@ def patched(turns: Turns, storage: FaultyStorage) -> Iterator[None]:
         patch.setattr("jobs.chain.store.files.time", clock)
         patch.setattr("jobs.chain.store.layout.uuid", turns)
         patch.setattr("jobs.store.forget.maintaining", lambda _storage, **_: nullcontext(lambda: None))
-        for module in ("jobs.chain.store.files", "jobs.chain.store.merges", "jobs.store.compact"):
+        for module in ("jobs.chain.store.files", "jobs.chain.store.layout", "jobs.store.compact"):
             patch.setattr(f"{module}.prefetch", lambda function, items, _most: map(function, items))
         yield
 

@@ -245,7 +245,7 @@ def _fused(rows: list[Row], work: SharedWork) -> pa.Table:
     count = len(rows)
     searched = SearchLists(lists, count, None, [None] * len(runs), keep_sources=True)
     arm = searched.fuse(work.answers[0], {})
-    columns = candidate_columns(count, BlockCandidates(searched.hits.doc_ids, [], {0: arm.candidates}))
+    columns, _ = candidate_columns(count, BlockCandidates(searched.hits.doc_ids, [], {0: arm.candidates}))
     made = pa.Table.from_pylist([{"best": []} | row for row in rows], RETRIEVED)
     for name, values in zip(("documents", "fused", "web"), columns, strict=True):
         at = RETRIEVED.get_field_index(name)

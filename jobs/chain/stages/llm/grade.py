@@ -18,7 +18,8 @@ from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.grades import document_values, grade_of, named_sentences, numbered_sentences
+from jobs.chain.steps.contexts import beginning
+from jobs.chain.steps.grades import grade_of, named_sentences, numbered_sentences
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
@@ -96,10 +97,10 @@ def grade(
         for row, at in places:
             _set_grade(settings, grades[row][at], results[row][at].reranked)
     else:
-        shown = [document_values(results[row][place].text, settings.document_chars) for row, place in places]
+        shown = [beginning(results[row][place].text, settings.document_chars) for row, place in places]
         asks = [
-            _about(block, arm.tasks["grade"], row, against[row], values).about(results[row][at].doc_id)
-            for (row, at), values in zip(places, shown, strict=True)
+            _about(block, arm.tasks["grade"], row, against[row], {"document": text}).about(results[row][at].doc_id)
+            for (row, at), text in zip(places, shown, strict=True)
         ]
         for (row, at), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (number := grade_of(reply.result)) is None:

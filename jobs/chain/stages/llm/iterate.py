@@ -114,10 +114,12 @@ class Iterate(LlmStage):
         others = {at: before.of_arm(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
         others[UNRANKED] = before.documents(scored)
-        columns = candidate_columns(table.num_rows, united([BlockCandidates(before.doc_ids, before.pages, others), *parts]))
+        columns, moved = candidate_columns(
+            table.num_rows, united([BlockCandidates(before.doc_ids, before.pages, others), *parts])
+        )
         table = _with(table, dict(zip(("documents", "fused", "web"), columns, strict=True)))
         if self._score is not None:
-            table = _with(table, {"scores": moved_scores(before, Candidates(table.drop_columns("scores"), work))})
+            table = _with(table, {"scores": moved_scores(before, scored, moved)})
             table = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
         block.table = table
 

@@ -14,8 +14,8 @@ from jobs.chain.block import LlmBlock, Step
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import RoutedSearch
 from jobs.chain.stages.candidates import BlockCandidates, Candidates
-from jobs.chain.steps.contexts import FoundText, context_of
-from jobs.chain.steps.grades import document_values, grade_of
+from jobs.chain.steps.contexts import FoundText, beginning, context_of
+from jobs.chain.steps.grades import grade_of
 from jobs.job.steps import LABEL_GRADES
 from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY
 from retrievers.retriever import SearchText
@@ -108,7 +108,7 @@ def refine(
         places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
         most = rounds.grading.settings.document_chars if isinstance(rounds.grading.settings, LabelGradeSettings) else None
         asks = [
-            block.ask(rounds.grading, row, document_values(document.text, most)).about(document.doc_id)
+            block.ask(rounds.grading, row, {"document": beginning(document.text, most)}).about(document.doc_id)
             for row, documents in graded.items()
             for document in documents
         ]
