@@ -108,13 +108,9 @@ class LlmBlock:
                     asked[step] = steps[step].send(sent)  # type: ignore[arg-type]  # a generator begins with None
                 except StopIteration as end:
                     ended[step] = end.value
-            replies = dict(self.replies(asked))
+            self._answers.add(ask.request for asks in asked.values() for ask in asks)
+            replies = {step: [self._reply(step, ask) for ask in asks] for step, asks in asked.items()}
         return {step: ended[step] for step in steps}
-
-    def replies(self, asked: Mapping[int, Sequence[Ask]]) -> dict[int, list[Reply]]:
-        """Returns the replies to the requests of each step, in order."""
-        self._answers.add(ask.request for asks in asked.values() for ask in asks)
-        return {step: [self._reply(step, ask) for ask in asks] for step, asks in asked.items()}
 
     def _reply(self, step: int, ask: Ask) -> Reply:
         completion = self._answers.records[ask.key].completion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cluster.costs import TOKENS, Totals
+from cluster.costs import Totals
 from cluster.storage import Storage
 from jobs.chain.journal import OF_MODELS, JournalKeeper, Key, ShardJournal, journal_folder
 from rewriters.engines import Completion
@@ -54,12 +54,9 @@ class Completions(ShardJournal):
             self.record(self._row(key, record) | {"start": REUSED}, journaled=False)
 
     def _row(self, key: Key, record: CompletionRecord) -> dict[str, Any]:
-        c = record.completion
         return {
-            **key._asdict(), "prompt": record.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
-            **{name: getattr(c, name) for name in TOKENS}, "usage": c.usage, "seconds": c.seconds,
-            "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
-            "latency": c.latency, "left_out": c.left_out, "tier": c.tier,
+            **vars(record.completion), **key._asdict(), "prompt": record.prompt, "start": self._start, "lost": 0,
+            "device_seconds": record.completion.seconds * self._gpus,
         }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     arms = list(compiled.arms)
     first, slices = prepared.files[0], config.evaluate.slices
     of_log = {one for one in slices if one not in SLICES or (one != "query_type" and has_values(first, one))}
-    columns = {*compiled.columns} | of_log
+    columns = {name for reading in compiled.work.readings for name in reading.rewriting.columns} | of_log
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     answered = configs_of(arms)

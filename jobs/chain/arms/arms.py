@@ -96,7 +96,8 @@ def arms_of(config: Config) -> list[Arm]:
     if many > MOST_ARMS:
         remedy = "make the grid smaller, or take other subsets"
         raise ConfigError("config-value", f"ablate: {many:,} arms are more than {MOST_ARMS:,}; {remedy}")
-    for name, changes in maker.always():
+    alone = (maker.subset([entry], original=False) for entry in maker.pool)
+    for name, changes in ((FULL, {}), (BASELINE, {"rewrite.strategies": []}), *alone):
         maker.add(name, "always", changes)
     for name, changes in maker.subsets(config.ablate.subsets):
         maker.add(name, "subsets", changes)
@@ -178,12 +179,6 @@ class _Maker:
     def _check_new(self, where: str, name: str) -> None:
         if name in self.arms:
             raise ConfigError("config-value", f"{where}: another arm has this name; choose another name")
-
-    def always(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields names and changes of the arms that are always there."""
-        yield FULL, {}
-        yield BASELINE, {"rewrite.strategies": []}
-        yield from (self.subset([entry], original=False) for entry in self.pool)
 
     def subset(self, entries: Sequence[Any], *, original: bool) -> tuple[str, dict[str, Any]]:
         """Returns name and changes of an arm of some strategies for every query, with or without the original's lists."""

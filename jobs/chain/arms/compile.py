@@ -47,11 +47,6 @@ class Compiled:
         readings = [self.work.reading_of(one) for one in self.work.answers if one.arm == arm]
         return next((one.name for one in readings if one.engines), None)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Returns the columns of the log that prompts or selections use, sorted."""
-        return tuple(sorted({name for reading in self.work.readings for name in reading.rewriting.columns}))
-
 
 def compile_arms(prepared: Prepared, arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.

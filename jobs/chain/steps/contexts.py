@@ -114,27 +114,18 @@ def _cut(text: str, chars: int) -> str:
     return part.rpartition(" ")[0] or part
 
 
-class Citations(NamedTuple):
-    """The documents that an answer cites.
+def citations(answer: str, documents: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Returns the documents cited as [1], [1][3], [1, 3] or [1-3], in order, and the numbers that no document has.
 
-    Attributes:
-        doc_ids: Distinct, in order of their first citation.
-        wrong: Numbers that no document of the context has, distinct.
+    Each once; `documents`: doc_ids by their numbers, from 1.
     """
-
-    doc_ids: tuple[str, ...]
-    wrong: tuple[int, ...]
-
-
-def citations(answer: str, documents: Sequence[str]) -> Citations:
-    """Returns the documents cited as [1], [1][3], [1, 3] or [1-3]; `documents`: doc_ids by their numbers, from 1."""
     numbers: dict[int, None] = {}
     for match in _CITED.finditer(answer):
         for part in re.split("[,;]", match[1]):
             ends = [int(one) for one in re.findall(r"\d+", part)]
             numbers |= dict.fromkeys(range(ends[0], ends[-1] + 1) if ends[0] < ends[-1] else ends)
     right = tuple(documents[number - 1] for number in numbers if 1 <= number <= len(documents))
-    return Citations(right, tuple(number for number in numbers if not 1 <= number <= len(documents)))
+    return right, tuple(number for number in numbers if not 1 <= number <= len(documents))
 
 
 def without_citations(answer: str) -> str:

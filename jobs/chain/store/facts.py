@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -99,6 +99,7 @@ class _Stored(ABC, Generic[FactKey, Value]):
     """Facts of a shard that one model or index makes; those of a space that the job does not keep are not stored."""
 
     SCHEMA: ClassVar[pa.Schema]
+    KNOWN_BY: ClassVar[tuple[str, ...]]  # the columns by which rows of its queries are told apart
 
     def __init__(self, files: StoreFiles, space: Space) -> None:
         self._files, self._space, self._kept = files, space, space in files.names
@@ -116,8 +117,11 @@ class _Stored(ABC, Generic[FactKey, Value]):
         """
         missing = [key for key in dict.fromkeys(keys) if key not in self.in_hand]
         if missing and self._kept:
-            rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in missing])
-            self.in_hand |= self._values(rows.combine_chunks(), missing)
+            rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in missing]).combine_chunks()
+            keys_of = {self._known_by(key): key for key in missing}
+            known = zip(*(rows.column(name).to_pylist() for name in self.KNOWN_BY), strict=True)
+            places = [(at, keys_of[row]) for at, row in enumerate(known) if row in keys_of]
+            self.in_hand |= zip((key for _, key in places), self._values(rows, [at for at, _ in places]), strict=True)
             missing = [key for key in missing if key not in self.in_hand]
         for key, value in compute(missing) if missing else ():
             self.in_hand[key] = value
@@ -127,20 +131,33 @@ class _Stored(ABC, Generic[FactKey, Value]):
     def save(self) -> None:
         """Stores the values that were computed."""
         if self._made and self._kept:
-            values = [self.in_hand[key] for key in self._made]
-            self._files.put(self._space, pa.table(self._columns(self._made, values), schema=self.SCHEMA))
+            known = zip(*map(self._known_by, self._made), strict=True)
+            columns = {"query_id": [key.query_id for key in self._made], **dict(zip(self.KNOWN_BY, known, strict=True))}
+            columns |= self._columns([self.in_hand[key] for key in self._made])
+            self._files.put(self._space, pa.table(columns, schema=self.SCHEMA))
 
     @abstractmethod
-    def _values(self, rows: pa.Table, keys: Sequence[FactKey]) -> dict[FactKey, Value]:
-        """Returns the values of these keys among rows of their queries."""
+    def _known_by(self, key: FactKey) -> tuple[Any, ...]:
+        """Returns the values of `KNOWN_BY` in the row of a key."""
 
     @abstractmethod
-    def _columns(self, keys: Sequence[FactKey], values: Sequence[Value]) -> list[Any]:
-        """Returns the columns of `SCHEMA`."""
+    def _values(self, rows: pa.Table, places: Sequence[int]) -> Iterable[Value]:
+        """Returns the values of rows, by their places."""
+
+    @abstractmethod
+    def _columns(self, values: Sequence[Value]) -> dict[str, Any]:
+        """Returns the columns of values."""
 
 
-class StoredLists(_Stored[Searched, RankedList]):
-    """The lists of one retriever; equal searches of a shard's queries are one."""
+class _StoredSearches(_Stored[Searched, Value]):
+    KNOWN_BY = ("search",)  # equal searches of a shard's queries are one
+
+    def _known_by(self, key: Searched) -> tuple[Any, ...]:
+        return (search_digest(key.search),)
+
+
+class StoredLists(_StoredSearches[RankedList]):
+    """The lists of one retriever."""
 
     SCHEMA = pa.schema(
         [
@@ -151,55 +168,43 @@ class StoredLists(_Stored[Searched, RankedList]):
         ]
     )
 
-    def _values(self, rows: pa.Table, keys: Sequence[Searched]) -> dict[Searched, RankedList]:
+    def _values(self, rows: pa.Table, places: Sequence[int]) -> Iterable[RankedList]:
         doc_ids, scores = (rows.column(name).combine_chunks() for name in ("doc_ids", "scores"))
-        return {
-            key: RankedList(doc_ids[at].values, scores[at].values.to_numpy(zero_copy_only=False))
-            for at, key in _places(rows, keys)
-        }
+        return [RankedList(doc_ids[at].values, scores[at].values.to_numpy(zero_copy_only=False)) for at in places]
 
-    def _columns(self, keys: Sequence[Searched], values: Sequence[RankedList]) -> list[Any]:
+    def _columns(self, values: Sequence[RankedList]) -> dict[str, Any]:
         offsets = pa.array(np.cumsum([0, *(len(one.scores) for one in values)]).astype(np.int32))
         doc_ids = pa.concat_arrays([one.doc_ids for one in values])
         scores = pa.array(np.concatenate([one.scores for one in values]))
-        lists = [pa.ListArray.from_arrays(offsets, doc_ids), pa.ListArray.from_arrays(offsets, scores)]
-        return [*_key_columns(keys), *lists]
+        flat = {"doc_ids": doc_ids, "scores": scores}
+        return {name: pa.ListArray.from_arrays(offsets, of) for name, of in flat.items()}
 
 
-class StoredVectors(_Stored[Searched, np.ndarray]):
+class StoredVectors(_StoredSearches[np.ndarray]):
     """The vectors of texts by one encoder, each of shape (dim,), float32."""
 
     SCHEMA = pa.schema([("query_id", pa.string()), ("search", pa.string()), ("vector", pa.list_(pa.float32()))])
 
-    def _values(self, rows: pa.Table, keys: Sequence[Searched]) -> dict[Searched, np.ndarray]:
+    def _values(self, rows: pa.Table, places: Sequence[int]) -> Iterable[np.ndarray]:
         vectors = rows.column("vector").combine_chunks()
-        return {key: vectors[place].values.to_numpy() for place, key in _places(rows, keys)}
+        return [vectors[at].values.to_numpy() for at in places]
 
-    def _columns(self, keys: Sequence[Searched], values: Sequence[np.ndarray]) -> list[Any]:
-        return [*_key_columns(keys), pa.array(values, pa.list_(pa.float32()))]
-
-
-def _places(rows: pa.Table, keys: Sequence[Searched]) -> Iterator[tuple[int, Searched]]:
-    """Yields the places of the rows that are of one of the searches, with its key."""
-    by_digest = {search_digest(key.search): key for key in keys}
-    for row, digest in enumerate(rows.column("search").to_pylist()):
-        if digest in by_digest:
-            yield row, by_digest[digest]
-
-
-def _key_columns(keys: Sequence[Searched]) -> list[list[str]]:
-    return [[key.query_id for key in keys], [search_digest(key.search) for key in keys]]
+    def _columns(self, values: Sequence[np.ndarray]) -> dict[str, Any]:
+        return {"vector": pa.array(values, pa.list_(pa.float32()))}
 
 
 class StoredScores(_Stored[Scored, float]):
     """The scores of one reranker."""
 
     SCHEMA = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("document", pa.binary(16)), ("score", pa.float64())])
+    KNOWN_BY = Scored._fields
 
-    def _values(self, rows: pa.Table, keys: Sequence[Scored]) -> dict[Scored, float]:
-        wanted, columns = set(keys), [rows.column(name).to_pylist() for name in self.SCHEMA.names]
-        stored = ((Scored(*key), score) for *key, score in zip(*columns, strict=True))
-        return {key: score for key, score in stored if key in wanted}
+    def _known_by(self, key: Scored) -> tuple[Any, ...]:
+        return key
 
-    def _columns(self, keys: Sequence[Scored], values: Sequence[float]) -> list[Any]:
-        return [*zip(*keys, strict=True), values]
+    def _values(self, rows: pa.Table, places: Sequence[int]) -> Iterable[float]:
+        scores: list[float] = rows.column("score").take(pa.array(places, pa.int64())).to_pylist()
+        return scores
+
+    def _columns(self, values: Sequence[float]) -> dict[str, Any]:
+        return {"score": values}

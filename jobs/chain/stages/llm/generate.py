@@ -64,9 +64,9 @@ def answer(task: LlmTask, block: LlmBlock, results: Rows) -> Step[Answers]:
             block.note(ask, reply)
             continue
         text = unmasked(result.text, ask.mask.values)
-        cited = citations(text, context.documents)
-        if cited.wrong:
-            numbers = ", ".join(map(str, cited.wrong))
+        cited, wrong = citations(text, context.documents)
+        if wrong:
+            numbers = ", ".join(map(str, wrong))
             message = f"the answer cites {numbers}, and its context has {len(context.documents)} documents"
             block.note(ask, reply, reason=WRONG_CITATION, message=message, raw=text)
         documents = [
@@ -75,7 +75,7 @@ def answer(task: LlmTask, block: LlmBlock, results: Rows) -> Step[Answers]:
         from_documents = shown[ask.row][: len(context.documents)]
         answers[ask.row].append(
             {
-                "text": text, "cut": result.cut, "cited": list(cited.doc_ids), "documents": documents,
+                "text": text, "cut": result.cut, "cited": list(cited), "documents": documents,
                 "texts": [one.text for one in from_documents], "places": [one.source for one in from_documents],
                 "left_out": context.left_out, "cut_documents": context.cut, "model": reply.completion.model,
                 "prompt_hash": ask.request.prompt_hash,

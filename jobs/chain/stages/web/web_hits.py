@@ -15,11 +15,6 @@ from jobs.tables import ORIGINAL, STORED, error_row, with_appended
 from retrievers.lists import TOGETHER
 from retrievers.web.retriever import FailedSearch, PartialAnswer
 
-CUT = "text_cut"
-"""The reason of a note on a text of which only the beginning was searched."""
-PARTIAL = "partial_list"
-"""The reason of a note on a search that some of the server's search engines did not answer."""
-
 
 def with_web(
     table: pa.Table, routed: Sequence[RoutedSearch], lists: Sequence[Mapping[str, Found]], searches: BlockSearches
@@ -82,7 +77,7 @@ def _errors(rows: int, texts: Iterable[Text], searches: WebSearches, stage: str)
             note(text, answer.reason, f"the search of {text.strategy} failed: {answer.message}", attempts)
         elif searches.web.is_cut(text.search):
             provider = searches.web.settings.provider
-            note(text, CUT, f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched")
+            note(text, "text_cut", f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched")
         if isinstance(answer, PartialAnswer):
-            note(text, PARTIAL, f"the list is partial, as these did not answer: {answer.silent}")
+            note(text, "partial_list", f"the list is partial, as these did not answer: {answer.silent}")
     return [list(one.values()) for one in notes]
