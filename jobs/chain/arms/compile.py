@@ -179,20 +179,18 @@ class ArmLists:
 
     def opened(self, arm: Prepared) -> dict[str, str]:
         """Returns the keys of an arm's retrievers by name."""
-        return {name: self._open(arm, name) for name in arm.config.retrieve.retrievers}
-
-    def _open(self, arm: Prepared, name: str) -> str:
-        key = _key(arm, name)
-        if key not in self.retrievers:
-            settings, identified_by = _settings(arm.config, name), arm.indexes[name]
-            facts = indexed_identities({name: arm.facts.get(name, {})})
-            states = {
-                one.location: self._states.setdefault(one.location, facts.get(one.name, {}).get("state"))
-                for one in searched_indexes({name: settings}, {name: identified_by})
-            }
-            changing = {place: state for place, state in states.items() if state is not None}
-            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
-        return key
+        keys = {name: _key(arm, name) for name in arm.config.retrieve.retrievers}
+        for name, key in keys.items():
+            if key not in self.retrievers:
+                settings, identified_by = _settings(arm.config, name), arm.indexes[name]
+                facts = indexed_identities({name: arm.facts.get(name, {})})
+                states = {
+                    one.location: self._states.setdefault(one.location, facts.get(one.name, {}).get("state"))
+                    for one in searched_indexes({name: settings}, {name: identified_by})
+                }
+                changing = {place: state for place, state in states.items() if state is not None}
+                self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
+        return keys
 
 
 def _settings(config: Config, name: str) -> RetrieverSettings:

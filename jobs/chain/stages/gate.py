@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch, Wanted, opened_retriever
 from jobs.chain.tables import GATED, KNOWN
@@ -42,7 +41,11 @@ class Gating:
         routed = [RoutedSearch({key: key}, {key: originals}, {}) for key in self._retrieval.plans]
         with self._retrieval.block(table, GATE_STAGE, stage=GATE_STAGE) as searches:
             lists = {key: one[key] for key, one in zip(self._retrieval.plans, searches.search(routed), strict=True)}
-        ranked = {key: _by_row(lists[key]) for key in lists if key not in searches.failed}
+        ranked: dict[str, list[RankedList]] = {}
+        for key, searched_lists in lists.items():
+            if key not in searches.failed:
+                one_by_one = single_lists(searched_lists.lists)
+                ranked[key] = [one_by_one[number] for number in searched_lists.list_index.tolist()]
         known, verdicts = ([list[dict[str, Any]]() for _ in queries] for _ in range(2))
         for key, lists_of_rows in ranked.items():
             for row, hits in enumerate(lists_of_rows):
@@ -55,12 +58,6 @@ class Gating:
         columns = [pa.array(verdicts, pa.list_(GATED)), pa.array(known, pa.list_(KNOWN))]
         table = with_appended(with_appended(table, "errors", searches.errors), "costs", searches.spent)
         return with_columns(table, self.ADDS, columns)
-
-
-def _by_row(searched: Found) -> list[RankedList]:
-    """Returns the list of each row."""
-    lists = single_lists(searched.lists)
-    return [lists[number] for number in searched.list_index.tolist()]
 
 
 def known_lists(table: pa.Table) -> dict[str, dict[Wanted, RankedList]]:

@@ -88,7 +88,7 @@ class Write:
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
-        return self._committed(table, shard, files, dict(counts), errors.first_failed(), began)
+        return self._committed(table, files, dict(counts), errors.first_failed(), began)
 
     def _elapsed(self, ids: pa.StringArray, table: pa.Table) -> pa.Table:
         """Returns a row of costs/ for each query: the seconds since its shard was read, with all waits."""
@@ -116,16 +116,10 @@ class Write:
         return counts, {name: [of.stored(self._storage)] for name, of in written.items() if of.rows}
 
     def _committed(
-        self,
-        table: pa.Table,
-        shard: int,
-        files: dict[str, list[File]],
-        counts: dict[str, int],
-        failed: dict[str, list[str]],
-        began: float,
+        self, table: pa.Table, files: dict[str, list[File]], counts: dict[str, int], failed: dict[str, list[str]], began: float
     ) -> pa.Table:
         """Commits a shard; returns one row of COMMITTED."""
-        entries = unnested(table, "costs")[1]
+        shard, entries = shard_of(table), unnested(table, "costs")[1]
         seconds: dict[str, float] = {}
         requests: dict[str, dict[str, float]] = {}
         for entry in unnested(table, "overhead")[1].to_pylist():

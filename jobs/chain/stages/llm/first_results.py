@@ -17,8 +17,6 @@ from retrievers.web.hits import indexed_text
 from rewriters.steps.settings import IRRELEVANT
 
 Rows = list[list[FoundText]]
-Place = tuple[int, int]
-"""Index of an arm, and row of the block."""
 
 
 class ShownResults:
@@ -51,7 +49,7 @@ class ShownResults:
         self,
         documents: Mapping[str, DocumentStore],
         most: Mapping[int, int],
-        only: Collection[Place] | None = None,
+        only: Collection[tuple[int, int]] | None = None,
         places: bool = True,
     ) -> dict[int, Rows]:
         """Returns the first results of each query with their texts, best first, by index of the arm.

@@ -34,8 +34,6 @@ class ArmRounds:
     Attributes:
         number: The arm's index.
         answer: The arm, as the lists of its refined queries are fused.
-        task: How its queries are refined.
-        grading: How documents are graded before; None: they are not.
         rounds: How many there are, and when.
         search: Of its refined queries.
         tried: The refined queries of each row.
@@ -48,8 +46,7 @@ class ArmRounds:
         """Begins before the first round; `best` is the column of a block."""
         answer, rows = work.answers[number], candidates.rows
         search, fuse = work.searches[answer.search], {"weights": {ORIGINAL: 0.0}, "redundancy": "none"}
-        self.number, self.task, self.grading = number, answer.tasks["iterate"], answer.tasks.get(LABEL_GRADES)
-        self.rounds = self.task.rounds
+        self.number, self.rounds = number, answer.tasks["iterate"].rounds
         self.answer = replace(answer, strategies=frozenset({ITERATE}), fuse=answer.fuse.model_copy(update=fuse))
         routed = {name: search.retrievers[name] for name in search.route(ITERATE)}
         lists = [(row, hits["retriever"], hits["score"]) for row, of_row in enumerate(best) for hits in of_row
@@ -102,13 +99,14 @@ def refine(
     Returns:
         Row -> the refined query, and what it was made from, as a row of rounds/.
     """
-    task, refined = rounds.task, dict[int, dict[str, Any]]()
+    task, grading = rounds.answer.tasks["iterate"], rounds.answer.tasks.get(LABEL_GRADES)
+    refined: dict[int, dict[str, Any]] = {}
     graded = {row: list(documents) for row, documents in shown.items()}
-    if rounds.grading is not None:
+    if grading is not None:
         places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
-        most = rounds.grading.settings.document_chars if isinstance(rounds.grading.settings, LabelGradeSettings) else None
+        most = grading.settings.document_chars if isinstance(grading.settings, LabelGradeSettings) else None
         asks = [
-            block.ask(rounds.grading, row, {"document": beginning(document.text, most)}).about(document.doc_id)
+            block.ask(grading, row, {"document": beginning(document.text, most)}).about(document.doc_id)
             for row, documents in graded.items()
             for document in documents
         ]
