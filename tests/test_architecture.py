@@ -43,7 +43,7 @@ FLOORS = (
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
 CHAIN_FLOORS = (
-    ("arms",), ("store",), ("worker",), ("steps", "web", "counts", "needs", "lists", "engines"),
+    ("arms",), ("store",), ("worker",), ("steps", "web", "counts", "drift", "needs", "lists", "engines"),
     ("block", "searches"), ("stages",), ("pipeline",),
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.drift import DRIFT, Drifted, flagged, is_drifted
 from jobs.counts import (
     ERROR_QUERIES,
     ERRORS,
@@ -21,10 +18,8 @@ from jobs.counts import (
     READ_TEXTS,
     SELECTED_QUERIES,
     STRATEGIES_OF_QUERIES,
-    arm_key,
 )
 from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_first
-from rewriters.guards.guards import NEAR_DUPLICATE
 from rewriters.reasons import GUARDED
 
 _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
@@ -114,31 +109,3 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
     for left_out in unnested(table, "guarded")[1].to_pylist():
         counts[LEFT_OUT_TEXTS.key(left_out["strategy"], left_out["guard"])] += left_out["texts"]
     return counts
-
-
-def note_drift(
-    table: pa.Table, counts: Counter[str], work: SharedWork, search: int, far: Drifted, rewrites: Sequence[Any]
-) -> pa.Table:
-    """Returns the block with the flags of drift; of several arms all flags of guards are counted, as a run of each would.
-
-    Near-duplicates are left out: whether a text has an earlier one depends on the other strategies of an arm, and arms share
-    texts.
-
-    Args:
-        table: The block.
-        counts: Of the block; those of several arms are added.
-        work: Of all arms.
-        search: The index of that by whose vectors texts have drifted.
-        far: The texts that have drifted; they count in arms that weigh lists by cosines.
-        rewrites: Of all readings, row by row.
-    """
-    if work.only is not None:
-        return flagged(table, far)
-    for answer in (answer for answer in work.answers if answer.search == search):
-        of_arm = far if answer.fuse.redundancy == "cosine" else set()
-        for row, of_row in enumerate(rewrites):
-            for rewrite in work.reading_of(answer).rewrites(answer.strategies, of_row):
-                flags = [flag for flag in rewrite["guards"] or () if flag != NEAR_DUPLICATE]
-                flags += [DRIFT] if is_drifted(rewrite, row, of_arm) else []
-                counts.update(arm_key(answer.arm, FLAGGED_TEXTS.key(rewrite["strategy"], flag)) for flag in flags)
-    return table

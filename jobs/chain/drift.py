@@ -6,13 +6,17 @@ question. Of a strategy whose texts make one search, the mean of their vectors i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import Text, rewrites_of
+from jobs.counts import FLAGGED_TEXTS, arm_key
+from rewriters.guards.guards import NEAR_DUPLICATE
 
 DRIFT = "drift"  # the flag of `rewrites.guards`
 Drifted = set[tuple[int, str, int]]
@@ -38,19 +42,38 @@ def drifted(texts: Sequence[Text], vectors: np.ndarray | None, least: float | No
     }
 
 
-def is_drifted(rewrite: Mapping[str, Any], row: int, drifted_texts: Drifted) -> bool:
-    """Returns True if a row of rewrites/ has drifted."""
-    return (row, rewrite["strategy"], rewrite["position"]) in drifted_texts
+def note_drift(
+    table: pa.Table, counts: Counter[str], work: SharedWork, search: int, far: Drifted, rewrites: Sequence[Any]
+) -> pa.Table:
+    """Returns the block with the flags of drift; of several arms all flags of guards are counted, as a run of each would.
 
+    Near-duplicates are left out: whether a text has an earlier one depends on the other strategies of an arm, and arms share
+    texts.
 
-def flagged(table: pa.Table, drifted_texts: Drifted) -> pa.Table:
-    """Returns a block whose `rewrites` have the flag `drift` where they have drifted."""
-    if not drifted_texts:
-        return table
-    index = table.schema.get_field_index("rewrites")
-    rows = table.column(index).to_pylist()
-    for row, rewrites in enumerate(rows):
-        for rewrite in rewrites:
-            if is_drifted(rewrite, row, drifted_texts):
+    Args:
+        table: The block.
+        counts: Of the block; those of several arms are added.
+        work: Of all arms.
+        search: The index of that by whose vectors texts have drifted.
+        far: The texts that have drifted; they count in arms that weigh lists by cosines.
+        rewrites: Of all readings, row by row.
+    """
+    if work.only is not None:
+        for row, of_row in enumerate(rewrites if far else ()):
+            for rewrite in (one for one in of_row if _is_drifted(one, row, far)):
                 rewrite["guards"] = sorted({*(rewrite["guards"] or ()), DRIFT})
-    return table.set_column(index, table.schema.field(index), pa.array(rows, table.schema.field(index).type))
+        index = table.schema.get_field_index("rewrites")
+        field = table.schema.field(index)
+        return table.set_column(index, field, pa.array(rewrites, field.type)) if far else table
+    for answer in (answer for answer in work.answers if answer.search == search):
+        of_arm = far if answer.fuse.redundancy == "cosine" else set()
+        for row, of_row in enumerate(rewrites):
+            for rewrite in work.reading_of(answer).rewrites(answer.strategies, of_row):
+                flags = [flag for flag in rewrite["guards"] or () if flag != NEAR_DUPLICATE]
+                flags += [DRIFT] if _is_drifted(rewrite, row, of_arm) else []
+                counts.update(arm_key(answer.arm, FLAGGED_TEXTS.key(rewrite["strategy"], flag)) for flag in flags)
+    return table
+
+
+def _is_drifted(rewrite: Mapping[str, Any], row: int, far: Drifted) -> bool:
+    return (row, rewrite["strategy"], rewrite["position"]) in far

@@ -17,8 +17,8 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.shared_work import Search
-from jobs.chain.counts import note_drift, with_counts
-from jobs.chain.drift import drifted
+from jobs.chain.counts import with_counts
+from jobs.chain.drift import drifted, note_drift
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import BlockSearches, Retrieval, RoutedSearch, Wanted, opened_retriever

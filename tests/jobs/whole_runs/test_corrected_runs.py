@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.chain.steps.grades import named_sentences
+from jobs.chain.stages.llm.grade import named_sentences
 from tests.support.jobs.corrective_llm import kind_of, prompt_of, question_of, said
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, record, rows
 from tests.support.jobs.nights import log

@@ -7,7 +7,8 @@ next stage asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from typing import Any
 
@@ -19,19 +20,19 @@ from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.contexts import beginning
-from jobs.chain.steps.grades import grade_of, named_sentences, numbered_sentences
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
 from jobs.counts import GRADED_DOCUMENTS
-from jobs.job.steps import ANSWER_KEYS
+from jobs.job.steps import ANSWER_KEYS, GRADE_KEYS
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
 from rewriters.reading.words.sentences import split_sentences
-from rewriters.steps.results import MESSAGES
+from rewriters.steps.results import MESSAGES, StepResult
 from rewriters.steps.settings import AMBIGUOUS, RELEVANT, GradeSettings
 
 RERANK = "rerank"  # value of `grade.by`
+NONE_KEPT = "none"  # what the LLM says where no sentence helps
 Graded = tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]
 """The grades of the first results of each query, best first, and what was made of them."""
 
@@ -168,3 +169,27 @@ def _said(block: LlmBlock, key: str, asks: Sequence[Ask], replies: Sequence[Repl
 def _set_grade(settings: GradeSettings, graded: dict[str, Any], grade: float | None) -> None:
     if grade is not None and not isnan(grade):  # else the reranker has failed on the query, and said so
         graded |= {"grade": grade, "verdict": settings.verdict(grade)}
+
+
+def grade_of(result: StepResult) -> int | None:
+    """Returns the grade that an answer says; None: it cannot be read."""
+    if result.reason is not None:
+        return None
+    return result.grade if result.grade is not None else result.grades.get(GRADE_KEYS["relevance"])
+
+
+def numbered_sentences(sentences: Iterable[str]) -> str:
+    """Returns the sentences of a document as an LLM is shown them that says which help."""
+    return "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences, start=1))
+
+
+def named_sentences(answer: str, sentences: int) -> list[int] | None:
+    """Returns the distinct numbers of sentences that an answer names, in order; None: it names others, or says no number."""
+    parts = re.findall(r"(\d{1,6})(?:\s*[-–—]\s*(\d{1,6}))?", answer)
+    ends = [(int(first), int(last or first)) for first, last in parts]
+    if any(last - first > sentences for first, last in ends):
+        return None
+    numbers = sorted({one for first, last in ends for one in range(first, last + 1)})
+    if not numbers:
+        return [] if answer.strip(" .").casefold() == NONE_KEPT else None
+    return numbers if numbers[0] >= 1 and numbers[-1] <= sentences else None

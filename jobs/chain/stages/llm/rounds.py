@@ -14,8 +14,8 @@ from jobs.chain.block import LlmBlock, Step
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import RoutedSearch
 from jobs.chain.stages.candidates import BlockCandidates, Candidates
+from jobs.chain.stages.llm.grade import grade_of
 from jobs.chain.steps.contexts import FoundText, beginning, context_of
-from jobs.chain.steps.grades import grade_of
 from jobs.job.steps import LABEL_GRADES
 from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY
 from retrievers.retriever import SearchText
