@@ -162,7 +162,7 @@ def open_run(path: str) -> RunFolder:
     except NotADirectoryError as error:
         raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
     finished = storage.stat(SUCCESS) is not None
-    if not values:
+    if not values and storage.stat("run.json") is None:
         raise ConfigError(
             "run-missing",
             f"{storage.root}: there is no run (no run.json); give a run's folder, the last line that `run` prints, or "
