@@ -23,12 +23,10 @@ def periodically(name: str, step: Callable[[], None], seconds: float, join_secon
     ended = threading.Event()
 
     def work() -> None:
-        last = False
-        while not last:
-            last = ended.is_set()
+        step()
+        while not ended.wait(seconds):
             step()
-            if not last:
-                ended.wait(seconds)
+        step()
 
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
