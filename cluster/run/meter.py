@@ -1,5 +1,6 @@
 """The meter, which calls a stage's worker with blocks: checks their schemas, attributes time, keeps errors to their rows."""
 
+import gc
 import time
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,11 @@ class Meter:
         began = time.perf_counter()
         self.stage, self._start = stage, start
         self._worker = stage.worker(**stage.settings)
+        if stage.pool:
+            # What is there now stays: a worker that searches Elasticsearch spent 60 % of its CPU time on looking through it for
+            # garbage (1,500 searches: 1.03 -> .42 s).
+            gc.collect()
+            gc.freeze()
         self._busy = costs.BusyTime()
         parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
         rest = time.perf_counter() - began - sum(parts.values())

@@ -1,5 +1,6 @@
 """A stage's borders and its meter, with workers that are a few lines."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -113,6 +114,16 @@ def test_start_up_is_charged_once_and_apart(monkeypatch: pytest.MonkeyPatch) -> 
     assert charged["seconds"] == pytest.approx(SLOW)
     assert (charged["stage"], charged["start"], charged["device_seconds"]) == ("double", 2, 0.0)
     assert sum(one["seconds"] for row in first for one in row if one["component"] == "d") == 0  # type: ignore[misc]
+
+
+def test_garbage_is_not_looked_for_among_what_a_worker_has_loaded() -> None:
+    def loaded(kept: list[list[int]]) -> Double:
+        kept += [[] for _ in range(1000)]
+        return Double()
+
+    before, kept = gc.get_freeze_count(), list[list[int]]()
+    Meter(stage(loaded, Pool(1, 1, 0), kept=kept), 1)
+    assert gc.get_freeze_count() - before >= len(kept)
 
 
 def test_seconds_of_accelerators_are_those_of_the_worker_times_what_it_holds() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import gc
 import importlib.util
 import itertools
 import logging
@@ -113,10 +112,6 @@ class VllmEngine:
         except BaseException:
             self.close()
             raise
-        # As vLLM's own server does: what is there now stays, and looking through all of it again and again for garbage took a
-        # third of this process's time (vllm_rate.py, 450 requests a second).
-        gc.collect()
-        gc.freeze()
         return {"load": loaded - began, "warm_up": perf_counter() - loaded}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
