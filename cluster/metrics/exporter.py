@@ -10,7 +10,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +95,12 @@ class Exporter:
             _count(counts, "dmqr_pairs", sums.get("pairs", 0), model=model)
             for quantity in TOKENS:
                 _count(counts, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=quantity.removesuffix("_tokens"))
-        _count_errors(counts, totals.counts)
+        failed_in = stage
+        for key, n in totals.counts.items():  # error/<stage>/<component>/<reason>, and failed_queries
+            if key.startswith("error/"):
+                _, failed_in, *_, reason = key.split("/")
+                _count(counts, "dmqr_errors", n, stage=failed_in, reason=reason)
+        _count(counts, "dmqr_failed_queries", totals.counts.get("failed_queries", 0), stage=failed_in)
         for (name, labels), amount in (counts - counted).items():  # those that are more
             self.record(name, amount, **dict(labels))
         self._counted[shard][stage] = counted | counts  # the larger of each
@@ -109,13 +114,3 @@ class Exporter:
 
 def _count(counts: Counter[Series], name: str, amount: float, **labels: str) -> None:
     counts[name, tuple(sorted(labels.items()))] += amount  # type: ignore[assignment]
-
-
-def _count_errors(series: Counter[Series], counts: Mapping[str, int]) -> None:
-    """Counts the errors of a stage's block by their keys, `error/<stage>/<component>/<reason>`, and `failed_queries`."""
-    for key, n in counts.items():
-        if key.startswith("error/"):
-            _, stage, *_, reason = key.split("/")
-            _count(series, "dmqr_errors", n, stage=stage, reason=reason)
-    if failed := counts.get("failed_queries", 0):
-        _count(series, "dmqr_failed_queries", failed, stage=stage)
