@@ -4,8 +4,6 @@
 (`retrievers/served/encoder.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

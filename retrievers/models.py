@@ -6,8 +6,6 @@ A model is named by a folder, by `package:NAME` (an installed package that carri
 such model, its files cannot be loaded, it needs code that is not trusted, or the device does not exist.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

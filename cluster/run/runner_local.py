@@ -5,8 +5,6 @@ consecutive stages without a pool share one thread. A stage takes shards in the 
 several threads shards end in the order in which they began. What waits is bounded by the gate.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -9,8 +9,6 @@
 Then `pytest test_overlap.py`. This project's own retrievers, rerankers and engines are tested by the same classes.
 """
 
-from __future__ import annotations
-
 from dmqr.testing.engines import EngineContract
 from dmqr.testing.rerankers import RerankerContract
 from dmqr.testing.retrievers import RetrieverContract, hits_of

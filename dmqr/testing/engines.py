@@ -1,7 +1,5 @@
 """The contract of engines."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The contract of rerankers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The contract of retrievers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

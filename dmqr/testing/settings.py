@@ -1,7 +1,5 @@
 """The contract of a plug-in's settings; settings by the names that a config has; texts that tests of all kinds send."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar

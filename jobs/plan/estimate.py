@@ -1,7 +1,5 @@
 """The work that a job is to pay for, by kind: number, tokens, time and money of what is missing, with bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The verb `plan`: counts the work of a run without starting it; refuses whatever the run would refuse."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

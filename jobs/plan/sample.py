@@ -4,8 +4,6 @@ It is a run of its own, `<name>-sample`, with a log of its own beside the runs o
 What it has cost says what the others will cost, within 95 %.
 """
 
-from __future__ import annotations
-
 import io
 import random
 from collections import Counter, defaultdict

@@ -5,8 +5,6 @@ the cost rows that a run would write. Of a query with an answer that is missing,
 counted, too. What stages behind make of it is open: it may need nothing of them, or the most that there can be.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack

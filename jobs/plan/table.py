@@ -1,7 +1,5 @@
 """The plan as a table for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ the same engine; answers are as long, and take as long, as these. Without any, a
 shows may be, and an answer has `max_tokens`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property

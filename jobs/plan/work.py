@@ -1,7 +1,5 @@
 """Amount of work a query may need, by what it is counted under in costs/, and how much arms save by sharing it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ What is missing is neither asked of an engine, nor searched by an encoder or a s
 they cost no more than looking: recordings answer, and a local BM25 index is searched.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Arguments of `try`, and the outcome of sending one through every stage (`jobs/try_one/trial.py`)."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping

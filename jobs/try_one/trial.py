@@ -4,8 +4,6 @@ The workers are those of a run (`jobs/chain/pipeline.py`), and commit what they 
 the tables of a run.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Cross-encoders: checks of the settings before the model is loaded, the reranker with an encoder, and that of an LLM."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr

@@ -4,8 +4,6 @@ The template is that of the model's card (huggingface.co/Qwen/Qwen3-Reranker-0.6
 that the card computes. Its conversions to one label (`Qwen3ForSequenceClassification`) have the same template and score.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of all rerankers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
