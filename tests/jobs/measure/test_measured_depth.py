@@ -98,7 +98,7 @@ def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done:
 @pytest.mark.slow
 def test_an_arm_whose_lists_end_above_the_first_measure_is_left_out(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
     found = done('ablate.arms={"twice": {"fuse.duplicates": "drop"}}')
-    comparison = found.comparison
+    comparison = found.comparisons.lists
     assert comparison is not None
     assert comparison.frame.measures == (f"R@{READS}", f"nDCG@{RESULTS}", "P@5")
     assert "twice" not in comparison.frame.arms  # duplicates are looked for among the candidates, where its lists end
@@ -128,11 +128,11 @@ def test_lists_that_are_whole_have_every_measure_and_ends_of_all_lists_leave_dee
     done: Callable[..., ComparedArms],
 ) -> None:
     found = done('ablate.arms={"fused": {"rerank.kind": "none"}}')
-    comparison = found.comparison
+    comparison = found.comparisons.lists
     assert comparison is not None
     assert comparison.frame.left_out == ()
     assert comparison.by_arm["full", f"R@{READS}"].mean == comparison.by_arm["original", f"R@{READS}"].mean == 1
-    kept = done("ablate.keep=3").comparison
+    kept = done("ablate.keep=3").comparisons.lists
     assert kept is not None
     assert kept.frame.measures == (f"nDCG@{RESULTS}",)
     assert any(f"R@{READS}: left out: reads {READS} documents, lists end at 3 (every arm" in note for note in kept.notes)
