@@ -1,6 +1,5 @@
 """Interleaved rounds of ours and of what ours is held against, and the rows of the table that they give."""
 
-import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -68,14 +67,9 @@ def middle(rounds: Sequence[Spent]) -> Spent:
 
 
 def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Spent]:
-    """Returns the medians of functions that are called in turns in this process, after one call of each.
-
-    As in a worker of a run, the garbage collector does not look at what is there before, for either side.
-    """
+    """Returns the medians of functions that are called in turns in this process, after one call of each."""
     for side in sides.values():
         side()
-    gc.collect()
-    gc.freeze()
     return alternated({name: lambda side=side: timed(side) for name, side in sides.items()}, rounds)  # type: ignore[misc]
 
 
