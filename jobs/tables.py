@@ -266,6 +266,14 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: Iterable[pa.Array]
     return table
 
 
+def with_values(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Returns the table with other values in some of its columns."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), values)
+    return table
+
+
 def with_empty_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the table with further columns of lists, which are empty."""
     return with_columns(table, schema, (pa.array([[]] * table.num_rows, field.type) for field in schema))

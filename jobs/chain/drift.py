@@ -16,6 +16,7 @@ import pyarrow as pa
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import Text, rewrites_of
 from jobs.counts import FLAGGED_TEXTS, arm_key
+from jobs.tables import with_values
 from rewriters.guards.guards import NEAR_DUPLICATE
 
 DRIFT = "drift"  # the flag of `rewrites.guards`
@@ -62,9 +63,7 @@ def note_drift(
         for row, of_row in enumerate(rewrites if far else ()):
             for rewrite in (one for one in of_row if _is_drifted(one, row, far)):
                 rewrite["guards"] = sorted({*(rewrite["guards"] or ()), DRIFT})
-        index = table.schema.get_field_index("rewrites")
-        field = table.schema.field(index)
-        return table.set_column(index, field, pa.array(rewrites, field.type)) if far else table
+        return with_values(table, {"rewrites": pa.array(rewrites, table.schema.field("rewrites").type)}) if far else table
     for answer in (answer for answer in work.answers if answer.search == search):
         of_arm = far if answer.fuse.redundancy == "cosine" else set()
         for row, of_row in enumerate(rewrites):

@@ -136,18 +136,19 @@ class Retrieval:
     def block(
         self,
         table: pa.Table,
-        asking: str,
+        stage: str,
+        asking: str = "",
         known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({}),
-        stage: str = "retrieve",
     ) -> Iterator[BlockSearches]:
         """Opens the searches of a block; answers of the web are journaled until the body ends.
 
         Args:
             table: The block.
-            asking: The stage, or the round.
-            known: Key of a retriever -> the lists that an earlier stage has made.
             stage: Value of `costs.stage`.
+            asking: The round that asks; empty: the stage.
+            known: Key of a retriever -> the lists that an earlier stage has made.
         """
+        asking = asking or stage
         journal = None if self._keeper is None else ShardJournal(self.storage, shard_of(table), OF_THE_WEB, self._keeper)
         by_key: dict[str, IndexSearches | WebSearches] = {}
         for key, opened in self.plans.items():

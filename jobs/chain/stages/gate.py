@@ -39,7 +39,7 @@ class Gating:
         originals = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(text)) for row, text in enumerate(queries)]
         # the arms need these lists of the retrieval stage
         routed = [RoutedSearch({key: key}, {key: originals}, {}) for key in self._retrieval.plans]
-        with self._retrieval.block(table, GATE_STAGE, stage=GATE_STAGE) as searches:
+        with self._retrieval.block(table, GATE_STAGE) as searches:
             lists = {key: one[key] for key, one in zip(self._retrieval.plans, searches.search(routed), strict=True)}
         ranked: dict[str, list[RankedList]] = {}
         for key, searched_lists in lists.items():

@@ -69,7 +69,7 @@ class Retrieve:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm and costs."""
         work, rows = self._work, table.num_rows
-        with self.retrieval.block(table, "retrieve", known_lists(table)) as block:
+        with self.retrieval.block(table, "retrieve", known=known_lists(table)) as block:
             rewrites = table.column("rewrites").to_pylist()
             texts = self._texts(rewrites, table.column("query").to_pylist())
             vectors = self._vectors(block, texts)

@@ -30,7 +30,7 @@ from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.tables import ARM_ROUND
 from jobs.chain.worker import WorkerJob
 from jobs.counts import ROUND_QUERIES
-from jobs.tables import ITERATE
+from jobs.tables import ITERATE, with_values
 
 
 class Iterate(LlmStage):
@@ -94,7 +94,7 @@ class Iterate(LlmStage):
         """Adds the candidates of refined queries (index of an arm -> row -> query) to a block, and what they have cost."""
         table, work, before, parts = block.table, self._work, Candidates(block.table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
-        with self._retrieval.block(table, f"round {number}") as searches:
+        with self._retrieval.block(table, "retrieve", f"round {number}") as searches:
             lists_of_arms = searches.search(routed)
             table, stored = with_web(table, routed, lists_of_arms, searches)
             ids = table.column("query_id").combine_chunks()
@@ -117,16 +117,8 @@ class Iterate(LlmStage):
         columns, moved = candidate_columns(
             table.num_rows, united([BlockCandidates(before.doc_ids, before.pages, others), *parts])
         )
-        table = _with(table, dict(zip(("documents", "fused", "web"), columns, strict=True)))
+        table = with_values(table, dict(zip(("documents", "fused", "web"), columns, strict=True)))
         if self._score is not None:
-            table = _with(table, {"scores": moved_scores(before, scored, moved)})
+            table = with_values(table, {"scores": moved_scores(before, scored, moved)})
             table = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
         block.table = table
-
-
-def _with(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Returns a block with other values in some of its columns."""
-    for name, values in columns.items():
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(at), values)
-    return table

@@ -14,6 +14,7 @@ from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
+from jobs.tables import with_values
 from retrievers.retriever import SearchText
 from retrievers.web.retriever import FailedSearch
 
@@ -39,7 +40,7 @@ class SearchWeb:
         """Returns the block with the hits, errors and costs."""
         corrections, grades = (table.column(name).to_pylist() for name in ("corrections", "grades"))
         routed = [self._routed(number, corrections) for number in self._search]
-        with self._retrieval.block(table, "web", stage="web") as searches:
+        with self._retrieval.block(table, "web") as searches:
             table, stored = with_web(table, routed, searches.search(routed), searches)
             for row, of_row in enumerate(corrections):
                 for correction in (one for one in of_row if one["web_query"] is not None):
@@ -54,8 +55,7 @@ class SearchWeb:
                     correction["pages"] = [
                         {name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits
                     ]
-        at = table.schema.get_field_index("corrections")
-        table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
+        table = with_values(table, {"corrections": pa.array(corrections, pa.list_(ARM_CORRECTION))})
         return searches.closed(with_stored(table, self._retrieval.storage, stored))
 
     def _routed(self, number: int, corrections: Sequence[Sequence[Mapping[str, Any]]]) -> RoutedSearch:
