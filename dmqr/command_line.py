@@ -194,10 +194,7 @@ class CommandLine(Face):
         print(f"dmqr {self._verb}: {line}", file=sys.stderr)
 
     def again(self, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
-        """Returns the typed command, which resumes the job; tomorrow, too, if `{date}` is in the config.
-
-        A submitted job goes on when it is submitted again.
-        """
+        """Returns the typed command: it resumes the job, or submits it again; tomorrow, too, if `{date}` is in the config."""
         from cluster.run.job_server import submitting_command
         from jobs.config.load import yesterday
 

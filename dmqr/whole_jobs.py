@@ -201,7 +201,9 @@ def run(
             missing: dict[str, None] = {}
             write_tables(csv, RESULTS, results_with_texts(folder, missing.setdefault))
             warn(*(f"{csv} has documents without their texts: {reason}" for reason in missing))
-        return Run(folder, measured, prepared.warnings, job.failures)
+        result = Run(folder, measured, prepared.warnings, job.failures)
+        result.prices = prepared.prices  # a finished run may name a config that lies elsewhere now
+        return result
 
     return job.bring_to_end(check, close)
 

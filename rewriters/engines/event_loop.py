@@ -31,11 +31,8 @@ class EventLoopThread:
     def stream(self, requests: Iterable[Request], answer: _Answer, gate: SendGate | None = None) -> Iterator[_Answered]:
         """Yields every request once with its completion, in the order of completion, but for those that the gate refuses.
 
-        A caller that stops early cancels its pending requests.
-
-        Raises:
-            RewriterError: The thread was closed meanwhile.
-            BaseException: Whatever `answer` or `requests` raised; this ends the call.
+        A caller that stops early cancels its pending requests. Raises whatever `answer` or `requests` raised, which ends the
+        call, and RewriterError if the thread was closed meanwhile.
         """
         results: _Results = queue.SimpleQueue()
         feed = asyncio.run_coroutine_threadsafe(self._feed(requests, answer, gate, results), self._loop)
@@ -61,8 +58,12 @@ class EventLoopThread:
             self._thread.join()
 
     def _serve(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels at its end what is pending
-            runner.get_loop().run_forever()
+        self._loop.run_forever()
+        for task in (pending := asyncio.all_tasks(self._loop)):
+            task.cancel()
+        if pending:
+            self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        self._loop.close()  # asyncio.Runner would also wait for threads, such as those in which the system looks up names
 
     async def _feed(self, requests: Iterable[Request], answer: _Answer, gate: SendGate | None, results: _Results) -> None:
         # Completions of one turn of the loop are handed over together: at every hand-over the loop waits for the caller's

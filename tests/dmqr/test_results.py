@@ -19,7 +19,6 @@ from rewriters.normalise import query_id
 from tests.support.jobs.whole_runs import in_order
 
 IN_PROCESS = {"cluster.address": "none", "evaluate.qrels": "qrels.tsv"}
-
 ARMS = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}}
 
 
@@ -72,15 +71,15 @@ def test_results_and_measures_as_csv(here: Path) -> None:
     run = dmqr.run("job.yaml", csv="results.csv", **IN_PROCESS)
     queries = dict(zip(*run.table("queries", ["query_id", "query"]).to_pydict().values(), strict=True))
     texts = dict(zip(*pq.read_table("corpus.parquet", columns=["doc_id", "text"]).to_pydict().values(), strict=True))
-    rows = [(queries[row["query_id"]], row["rank"], row["doc_id"], row["score"], texts[row["doc_id"]])
-            for row in run.table("results").to_pylist()]  # fmt: skip
+    rows = sorted((queries[row["query_id"]], row["rank"], row["doc_id"], row["score"], texts[row["doc_id"]])
+                  for row in run.table("results").to_pylist())  # fmt: skip
     written = read("results.csv")
-    assert [(row["query"], int(row["rank"]), row["doc_id"], float(row["score"]), row["text"]) for row in written] == sorted(
-        rows
-    )
+    assert [(row["query"], int(row["rank"]), row["doc_id"], float(row["score"]), row["text"]) for row in written] == rows
     measured = dmqr.evaluate(run.folder, csv="measures.csv")
     figures = [(row["measure"], row["results"], row["original"]) for row in measured.table.to_pylist()]
     assert [(row["measure"], float(row["results"]), float(row["original"])) for row in read("measures.csv")] == figures
+    Path("prices.yaml").rename("runs/prices.yaml")
+    assert dmqr.run(shutil.copy("job.yaml", "runs"), **IN_PROCESS).usd == run.usd is not None
     shutil.rmtree("index")
     reasons: list[str] = []
     (table,) = results_with_texts(open_run(run.folder), reasons.append)

@@ -29,7 +29,6 @@ def test_the_provider_is_the_host_without_credentials() -> None:
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "engines-and-indexes.md"
-
 ANSWER = json.dumps({"general": "knots that hold a loop", "keyword": "knot loop rope"})
 
 
@@ -78,7 +77,6 @@ def test_the_example_of_the_docs_rewrites(models: Any, answer: Any, left_out: st
 
 
 MAX_PENDING = 4
-
 PATIENCE = 300.0  # seconds, of a test with a busy machine
 
 
@@ -181,6 +179,9 @@ def test_a_closed_event_loop_ends_waiting_calls_with_an_error() -> None:
     caller.start()
     while not answers.now:
         time.sleep(0.01)
+    stop = threading.Event()  # of a thread that looks up a name, which nobody can stop
+    event_loop._loop.call_soon_threadsafe(event_loop._loop.run_in_executor, None, lambda: stop.wait(9) or heard.append("name"))
     event_loop.close()
+    stop.set()
     caller.join(PATIENCE)
     assert heard == ["the engine was closed while requests were under way; run the same command again"]

@@ -97,7 +97,7 @@ def test_a_text_is_no_message_and_no_warning(folder: Path, caplog: pytest.LogCap
     assert tokenizer.decode(chat.tokens("tea", {})) != "tea"
     tokenizer.chat_template = None
     base = Chat(tokenizer, "base", None)
-    assert tokenizer.decode(base.tokens("tea", {}, as_text=True)) == "tea"
+    assert tokenizer.decode(base.tokens("tea", {}, "Be brief.", as_text=True)) == "tea"
     assert not caplog.records
 
 

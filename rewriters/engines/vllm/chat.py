@@ -55,10 +55,9 @@ class Chat:
     def tokens(self, prompt: str, switches: Mapping[str, Any], system: str = "", *, as_text: bool = False) -> list[int]:
         """Returns the tokens of a prompt: by the chat template, if any, with its variables `switches`, else bare.
 
-        Those of a text have no template around them, and what the tokenizer puts before every text; special tokens that stand
-        in it are such. Warns once of messages to a model without a template.
+        A text has no template; it has what the tokenizer puts first, and special tokens. Messages without a template warn once.
         """
-        whole = f"{system}\n\n{prompt}" if system else prompt
+        whole = f"{system}\n\n{prompt}" if system and not as_text else prompt
         if not (as_text or self.has_template or self._warned):
             self._warned = True
             _log.warning("%s has no chat template: it is given the bare prompts, as a base model", self._model)
