@@ -46,14 +46,14 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     first, slices = prepared.files[0], config.evaluate.slices
     of_log = {one for one in slices if one not in SLICES or (one != "query_type" and has_values(first, one))}
     columns = {name for reading in compiled.work.readings for name in reading.rewriting.columns} | of_log
-    of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
-    identified_by = of_all | compiled.identity
+    identified_by = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes, **compiled.identity}
     answered = configs_of(arms)
     # where measures read more documents of a list than are candidates, shards have fewer queries
     most = ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)
     size = min(config.cluster.shard_size, max(LEAST_SHARD, most))
     sized = prepared.config.cluster.model_copy(update={"shard_size": size})
     of_lists = (note for arm in arms for note in given_list_notes(with_given_lists(arm.config)))
+    strategies = prepared.identity["rewrite"].get("rewriter", {}).get("strategies", [])  # of `full`
     noted = [_noted_arm(arm, compiled) for arm in arms]
     prepared = replace(
         prepared,
@@ -62,7 +62,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         identity=identified_by,
         run_id=run_id(config, identified_by),
         warnings=tuple(dict.fromkeys((*prepared.warnings, *_warnings(arms), *of_lists))),
-        notes={"ablation": {"arms": noted, "answered": len(answered)}},
+        notes={"ablation": {"arms": noted, "answered": len(answered), "strategies": strategies}},
     )
     return job_of(prepared, compiled)
 

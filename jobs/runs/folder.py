@@ -100,8 +100,8 @@ class RunFolder:
 
     @property
     def strategies(self) -> list[dict[str, Any]]:
-        """Returns the strategies as the run has recorded them: name, prompt and what else counts for its fingerprint."""
-        return list(self.rewriter.get("strategies", ()))
+        """Returns the strategies (of `full`) as recorded: name, prompt and what else counts for their run's fingerprint."""
+        return list(self.record.get("ablation", self.rewriter).get("strategies", ()))
 
     @cached_property
     def tables(self) -> dict[str, list[str]]:
@@ -158,10 +158,10 @@ def open_run(path: str) -> RunFolder:
     """
     try:
         storage = _latest_run(open_storage(path))
+        finished = storage.stat(SUCCESS) is not None  # before the record: one that is read later says so, too
         values, plan = stored_json(storage, "run.json"), read_plan(storage)
     except NotADirectoryError as error:
         raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
-    finished = storage.stat(SUCCESS) is not None
     if not values and storage.stat("run.json") is None:
         raise ConfigError(
             "run-missing",

@@ -98,8 +98,7 @@ def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done:
 @pytest.mark.slow
 def test_an_arm_whose_lists_end_above_the_first_measure_is_left_out(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
     found = done('ablate.arms={"twice": {"fuse.duplicates": "drop"}}')
-    comparison = found.comparisons.lists
-    assert comparison is not None
+    comparison = found.comparisons.every[0]
     assert comparison.frame.measures == (f"R@{READS}", f"nDCG@{RESULTS}", "P@5")
     assert "twice" not in comparison.frame.arms  # duplicates are looked for among the candidates, where its lists end
     all_judged = f"(twice; {len(QUERIES)} of {len(QUERIES)} judged)"
@@ -119,21 +118,17 @@ def test_an_arm_whose_lists_end_above_the_first_measure_is_left_out(done: Callab
 
 
 def comparison_of(found: ComparedArms, *measures: str) -> Comparison:
-    assert found.folder.config.evaluate.qrels is not None
-    judgements = read_qrels(found.folder.config.evaluate.qrels, key="query")
+    judgements = read_qrels(str(found.folder.config.evaluate.qrels), key="query")
     return compare(found.folder, judgements, found.folder.config.evaluate.model_copy(update={"measures": list(measures)}))
 
 
 def test_lists_that_are_whole_have_every_measure_and_ends_of_all_lists_leave_deeper_ones_out(
     done: Callable[..., ComparedArms],
 ) -> None:
-    found = done('ablate.arms={"fused": {"rerank.kind": "none"}}')
-    comparison = found.comparisons.lists
-    assert comparison is not None
+    comparison = done('ablate.arms={"fused": {"rerank.kind": "none"}}').comparisons.every[0]
     assert comparison.frame.left_out == ()
     assert comparison.by_arm["full", f"R@{READS}"].mean == comparison.by_arm["original", f"R@{READS}"].mean == 1
-    kept = done("ablate.keep=3").comparisons.lists
-    assert kept is not None
+    kept = done("ablate.keep=3").comparisons.every[0]
     assert kept.frame.measures == (f"nDCG@{RESULTS}",)
     assert any(f"R@{READS}: left out: reads {READS} documents, lists end at 3 (every arm" in note for note in kept.notes)
     assert any(note.endswith(f"; raise ablate.keep (3) to {READS}, or measure R@3") for note in kept.notes)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.costs import QUANTITIES, Totals, added
-from cluster.run.shards import File, Manifest, Plan, commit, put_plan, read_manifest
+from cluster.run.shards import File, Manifest, Plan, commit, put_plan, read_manifest, read_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs import counts
@@ -47,6 +47,17 @@ def test_by_its_folder_and_by_its_name(output: Path) -> None:
 def test_a_copied_output_names_its_own_run(output: Path, tmp_path: Path) -> None:
     copied = output.rename(tmp_path / "elsewhere")
     assert open_run(str(copied / "small")).storage.root == str(copied / "small-1")
+
+
+def test_a_run_that_ends_meanwhile_is_not_finished_by_an_earlier_record(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end_and_read(storage: Storage) -> Plan | None:
+        storage.put("run.json", (storage.get("run.json") or b"").replace(b"stopped", b"finished"))
+        storage.put("_SUCCESS.json", b"{}")
+        return read_plan(storage)
+
+    monkeypatch.setattr("jobs.runs.folder.read_plan", end_and_read)
+    run = open_run(str(output / "small-1"))
+    assert run.finished == (run.record["status"] == "finished")
 
 
 # ---------------------------------------------------------------- which folders are runs

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.measure.costs import arm_costs
+from jobs.measure.judged_rows import own_cuts
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, prepared_work, run_in_process
@@ -62,9 +63,10 @@ def test_strategies_that_differ_in_how_their_texts_are_searched_share_their_requ
         "as one": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "as_one": "texts"}}]},
     }
     server.text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
-    folder = run_in_process(make({"arms": arms}, {"strategies": [{"rag_fusion": {"n": 3}}]}))
+    run = open_run(str(run_in_process(make({"arms": arms}, {"strategies": [{"rag_fusion": {"n": 3, "depth": 2}}]}))))
     assert len(server.bodies) == len(QUERIES)
-    costs = {one["arm"]: one["requests"] for one in arm_costs(open_run(str(folder)), None)[0]}
+    assert list(own_cuts(run).values()) == [(2, None)]  # those of `full`
+    costs = {one["arm"]: one["requests"] for one in arm_costs(run, None)[0]}
     assert {costs[arm] for arm in ("full", *arms)} == {len(QUERIES)}
 
 
