@@ -1,7 +1,5 @@
 """The part of the run's budget that one worker may spend, asked for in portions before requests are sent."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """The run's own store of completions, written as soon as they are made."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 

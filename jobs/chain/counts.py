@@ -1,7 +1,5 @@
 """Counts of the stages in a block, by the keys of `jobs/counts.py`: for the display, and for the manifest."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ The vectors are those of `fuse.redundancy: cosine`. Only texts that are searched
 question. Of a strategy whose texts make one search, the mean of their vectors is compared, and the first text is flagged.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

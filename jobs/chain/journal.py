@@ -5,8 +5,6 @@ loss of the machine, a `JournalKeeper` saves the journals of a worker now and th
 the folder of a shard on object storage goes a file with what is new in its journal.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """The lists of a block as flat arrays, and as rows of runs/: a shard holds about a million hits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Each stage notes in the column `needed` what arms need of it. An arm alone makes
 what another arm's earlier stage has made is work of the arm all the same: `WORK_ELSEWHERE`, at what it has cost there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ One row is one query in every stage; every stage is a map; a block is a shard. E
 columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

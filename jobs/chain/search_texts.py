@@ -1,7 +1,5 @@
 """Texts by which the queries of a block are searched: each by itself, those of a strategy as one, or all of a query as one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter

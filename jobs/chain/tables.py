@@ -4,8 +4,6 @@ In flight, `rewrites`, `selections` and `guarded` name the first arm that has th
 query that any arm has; `fused` and `scores` refer to them by index, and they to the pages of `web`.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from jobs.tables import ANSWER, CORRECTION, GRADE, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE

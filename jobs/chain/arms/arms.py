@@ -1,7 +1,5 @@
 """The arms of an ablation, each a config of its own: those that are always there, and those that the config names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Checks of arms: each as a run of it alone is checked; what equal settings decide is read once for all arms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The compiler: from the arms of a job to the work that they share. A run is a job of one arm."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

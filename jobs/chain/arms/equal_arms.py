@@ -5,8 +5,6 @@ generated arm (grid, subsets, samples) that is an earlier one is not made: the e
 arms and those that are always there stay, say which earlier arm they are, and are no test of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The requests of arms: what one is known by, and how it is called in costs and errors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Tasks of LLMs about the results of arms: further rounds, grades, answers, judgements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ it (`jobs/chain/arms/requests.py`). A strategy is its content: the fields of its
 engine. Two that share a name are never in one reading.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The documents whose texts a stage reads, as its workers open them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from cluster.errors import RetrieverError

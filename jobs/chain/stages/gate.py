@@ -3,8 +3,6 @@
 Its lists go with the block to the retrieval stage, which does not make them again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

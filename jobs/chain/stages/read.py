@@ -1,7 +1,5 @@
 """The first stage: reads the queries of a shard."""
 
-from __future__ import annotations
-
 import time
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The rewriting step: requests the answers that several arms share, and parses them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 

@@ -3,8 +3,6 @@
 The lists of the first arm are written to runs/ whole; only fused candidates are passed on to the next stage.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence

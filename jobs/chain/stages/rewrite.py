@@ -3,8 +3,6 @@
 Completions are stored as soon as they are made.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The scoring stage: scores each pair of query and document once, whichever arms need it."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The rows of the stored tables of a block."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

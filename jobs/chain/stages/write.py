@@ -1,7 +1,5 @@
 """The last stage: writes one shard's rows to the stored tables and commits them with one manifest."""
 
-from __future__ import annotations
-
 import io
 import json
 import time

@@ -1,7 +1,5 @@
 """The context of an answer: the first documents of a query, as a prompt shows them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan

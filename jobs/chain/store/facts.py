@@ -1,7 +1,5 @@
 """Completions, lists, vectors and scores as rows of the store: looked up for a shard, put when the shard is done."""
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict

@@ -5,8 +5,6 @@ manifest is needed (the blocks of Thanos are kept so). A job lists its spaces on
 put later it makes itself.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import time

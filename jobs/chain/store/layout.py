@@ -12,8 +12,6 @@ both. The files that were merged stay for a while, for jobs that have listed the
 in their place are there; without it rows stand twice, which harms nobody.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import uuid

@@ -1,7 +1,5 @@
 """The spaces of the store that a job uses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

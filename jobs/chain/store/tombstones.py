@@ -4,8 +4,6 @@ A row is dated by the begin of the job that made it. So a job that began before 
 whatever it puts later; one that began afterwards makes the row anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ An answer is known by what is asked of the provider and by the text as it was se
 each query that asked it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

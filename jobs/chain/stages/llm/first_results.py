@@ -1,7 +1,5 @@
 """The first results of arms with their texts, as LLMs are shown them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from math import nan
 

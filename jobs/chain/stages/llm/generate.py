@@ -1,7 +1,5 @@
 """The answering stage: an LLM answers each query from the first results of each arm; arms with one context share the answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

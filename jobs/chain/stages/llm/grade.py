@@ -5,8 +5,6 @@ of ambiguous ones the sentences that help are kept; where the documents do not s
 next stage asks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from math import isnan

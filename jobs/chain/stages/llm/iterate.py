@@ -4,8 +4,6 @@ Rewrite, retrieve, read (Ma et al. 2023, arXiv 2305.14283), in rounds. A worker 
 refined query is a text of the strategy `iterate`, its position is the round. Its lists are fused as those of the arm are.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from functools import partial

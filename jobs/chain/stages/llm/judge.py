@@ -1,7 +1,5 @@
 """The judging stage: an LLM grades the first results and the answers of all arms; each text once, whichever arms have it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The candidates of an arm after a further round: those of all rounds so far, merged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rounds of one arm: which queries need a further one, and how an LLM refines them from what was found."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The stages in which LLMs are asked about the results of arms."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar

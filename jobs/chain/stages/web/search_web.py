@@ -1,7 +1,5 @@
 """The stage that asks the web for queries whose graded results do not suffice; equal texts of a shard are asked once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

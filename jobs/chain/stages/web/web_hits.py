@@ -1,7 +1,5 @@
 """The rows of web/ that a block has found, and the rows in errors of failed searches of the web."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
