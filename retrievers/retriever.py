@@ -254,7 +254,7 @@ def lists_of(answers: Sequence[Iterable[tuple[str, float]]], depth: int) -> Rank
 def joined_lists(lists: Sequence[RankedList]) -> RankedLists:
     """Returns the lists as flat arrays; the inverse of `single_lists`."""
     offsets = np.cumsum([0, *(len(one.scores) for one in lists)], dtype=np.int64)
-    doc_ids = pa.concat_arrays([pa.array([], pa.string()), *(one.doc_ids for one in lists)])
+    doc_ids = pa.concat_arrays([one.doc_ids for one in lists]) if lists else pa.array([], pa.string())
     return RankedLists(offsets, doc_ids, np.concatenate([np.empty(0), *(one.scores for one in lists)]))
 
 

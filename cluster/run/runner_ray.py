@@ -196,7 +196,7 @@ class _BlockActor:
                 stopping=self._tracker.closed,
             ),
         ):
-            self._meter = Meter(stage, start)
+            self._meter = Meter(stage, start, own_process=True)
         self._tracker.worker_started(stage.name, self._worker)
 
     def __call__(self, table: pa.Table) -> pa.Table:

@@ -123,7 +123,9 @@ def test_garbage_is_not_looked_for_among_what_a_worker_has_loaded() -> None:
 
     before, kept = gc.get_freeze_count(), list[list[int]]()
     Meter(stage(loaded, Pool(1, 1, 0), kept=kept), 1)
-    assert gc.get_freeze_count() - before >= len(kept)
+    assert gc.get_freeze_count() <= before  # of a process that goes on without the worker, it would never be freed
+    Meter(stage(loaded, Pool(1, 1, 0), kept=kept), 1, own_process=True)
+    assert gc.get_freeze_count() - before >= 1000
 
 
 def test_seconds_of_accelerators_are_those_of_the_worker_times_what_it_holds() -> None:

@@ -248,7 +248,4 @@ def test_every_analyzer_takes_every_text(language: str) -> None:
 
 def test_the_config_has_the_analyzers() -> None:
     assert set(get_args(AnalyzerName)) | {"none"} == set(NAMES)
-
-
-def test_other_names() -> None:
     assert NAMES["none"] == NAMES["unicode"] == "unicode"

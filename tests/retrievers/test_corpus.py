@@ -15,7 +15,7 @@ from retrievers.corpora import corpus as corpus_module
 from retrievers.corpora.corpus import DOCUMENTS, ReadCorpus, open_arrow, read_corpus
 from retrievers.local.build import build_local_index
 from retrievers.local.index import LocalDocuments, read_index
-from retrievers.retriever import SearchText, open_retriever
+from retrievers.retriever import RankedList, SearchText, joined_lists, open_retriever
 from retrievers.settings import CorpusSettings
 from tests.support.retrievers.blocks import index_fields, typed
 
@@ -58,6 +58,7 @@ def test_more_ids_than_strings_hold(write_corpus: Write, tmp_path: Path, monkeyp
         for name in ("some", "many")
     )
     assert some.doc_ids.equals(many.doc_ids)
+    assert len(joined_lists([RankedList(some.doc_ids.cast(pa.large_string()), some.scores)]).doc_ids) == 3  # of a plug-in
 
 
 def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Write, tmp_path: Path) -> None:
