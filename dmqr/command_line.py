@@ -134,12 +134,12 @@ def _reader_is_gone() -> bool:
 
 def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> int:
     """Prints a result, or each of several as it comes, one line of JSON each; returns the exit code."""
+    if result is None:  # help is printed already
+        return 0
     import json
 
     from jobs.terminal.live_display import page_text
 
-    if result is None:  # help is printed already
-        return 0
     if isinstance(result, str):
         print(result, end="" if not result or result.endswith("\n") else "\n")
         return 0
