@@ -257,9 +257,9 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
         tokenizer = getattr(transformers, own).from_pretrained(folder, trust_remote_code=trust_remote_code)
         if tokenizer.pad_token is None:  # masked, so that any will do
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-        network = network or getattr(transformers, kind).from_pretrained(
-            folder, dtype=precision, trust_remote_code=trust_remote_code
-        )
+        if network is None:
+            made = getattr(transformers, kind).from_pretrained(folder, dtype=precision, trust_remote_code=trust_remote_code)
+            network = made.eval()  # which code beside the weights may leave out
         network.config.use_cache = False  # of decoders: what they would need to write on
         return SimpleNamespace(tokenizer=tokenizer, model=network)
 
@@ -279,7 +279,7 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
             raise RetrieverError("model", f"{what} {problem}") from e
         raise RetrieverError("model", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
     try:
-        opened.model.to(device)  # `from_pretrained` gives it for evaluation
+        opened.model.to(device)
     except (RuntimeError, AssertionError) as e:
         problem = f"no device {device} on this machine, or out of memory: {one_line(e)}"
         remedy = "correct cluster.retrieve.gpus and cluster.rerank.gpus"

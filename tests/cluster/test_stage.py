@@ -184,12 +184,9 @@ def test_a_row_is_counted_once_however_much_of_its_work_fails() -> None:
     assert Meter(stage, start=1)(block(*range(20))).column("double").to_pylist() == [2 * n for n in range(20)]
 
 
-def test_too_many_bad_rows_are_the_stages_fault() -> None:
+def test_too_many_bad_rows_and_one_without_a_fallback_are_the_stages_fault() -> None:
     with pytest.raises(ValueError, match="cannot double"):
         Meter(fragile(*range(1, 11)), start=1)(block(*range(1, 42)))
-
-
-def test_without_a_fallback_the_stage_fails() -> None:
     with pytest.raises(ValueError, match=r"cannot double \[2\]"):
         Meter(fragile(2, fallback=None), start=1)(block(1, 2, 3))
 

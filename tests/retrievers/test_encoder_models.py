@@ -160,9 +160,13 @@ def test_the_causal_types_are_those_of_transformers() -> None:
     assert not is_causal({"model_type": "qwen2", "is_causal": False})
 
 
-def test_code_in_place_of_a_causal_network_is_not_left_out(make: Make) -> None:
-    """As gte-Qwen2 has it, whose own class looks in both directions."""
-    model = Path(make("qwen2", "lasttoken"))
+def test_code_in_place_of_a_network_is_not_left_out(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As gte-Qwen2 has it, whose own class looks in both directions; that of nomic-embed is made as for training."""
+    from transformers import AutoModel
+
+    model, made = Path(make("qwen2", "lasttoken")), AutoModel.from_pretrained
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda *names, **more: made(*names, **more).train())
+    assert not Encoder(EncoderSettings(model=str(model)))._network.training  # else it drops out what it is trained to miss
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own.Own"}}))
     assert "code of its own in place of the causal qwen2 of transformers; set trust_remote_code" in refused(Encoder, str(model))

@@ -16,13 +16,10 @@ ORIGINAL = RunList("original", 1, "bm25", ["a", "b", "c"], [9.0, 5.0, 1.0])
 KEYWORD = RunList("keyword", 1, "bm25", ["b", "d"], [3.0, 1.0])
 
 
-def test_a_list_without_its_text_is_a_mistake() -> None:
+def test_refusals() -> None:
     similarity = Similarity([("original", 1)], np.eye(1))
     with pytest.raises(ValueError, match="a list of keyword, text 1 of query 0: there are 1 texts in similarity"):
         fuse_all([([ORIGINAL, KEYWORD], similarity)], redundancy="cosine")
-
-
-def test_refusals() -> None:
     with pytest.raises(ValueError, match="two lists for keyword 1 from bm25 of query 0"):
         fuse_all([([KEYWORD, KEYWORD], None)])
     with pytest.raises(ValueError, match="2 hits of 4611686018427387904 queries are too many for one block"):
