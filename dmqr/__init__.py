@@ -36,7 +36,7 @@ from dmqr.whole_jobs import ablate, open, run
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
-    from jobs.log.rejections import look_up_key
+    from jobs.log.key import look_up_key
 
 __all__ = [
     "Ablation", "ClusterError", "Config", "ConfigError", "DmqrError", "HeldError", "JoinedQuality", "LogError",
@@ -50,7 +50,7 @@ logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python print
 
 def __getattr__(name: str) -> Any:
     """Imports what `import dmqr` leaves out, since it takes long, when it is first asked for."""
-    module = {"Config": "jobs.config.config", "look_up_key": "jobs.log.rejections"}.get(name)
+    module = {"Config": "jobs.config.config", "look_up_key": "jobs.log.key"}.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(module), name)

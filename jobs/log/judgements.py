@@ -142,27 +142,23 @@ def _add(fields: Sequence[str], key: Key, where: str, line: str, grades: dict[st
     """Adds a judgement to `grades`; refuses one that contradicts an earlier one, or whose grade is too high."""
     try:
         name, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
-        value = (
-            int(grade) if not re.fullmatch(r"[-+]?\d+\.0+", grade) else int(float(grade))
-        )  # as pandas writes a column with a gap
+        is_float = re.fullmatch(r"[-+]?\d+\.0+", grade)  # as pandas writes a column with a gap
+        value = int(float(grade)) if is_float else int(grade)
     except ValueError as error:
         trec = "TREC's four columns, parted by tabs, too" if key == "query" else "TREC's four columns"
-        raise ConfigError(
-            "judgements", f"{where} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
-        ) from error
+        problem = f"{where} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
+        raise ConfigError("judgements", problem) from error
     name = normalise(name) if key == "query" else name
     for what, text in ((key, name), ("doc_id", doc_id)):
         if not text:
             raise ConfigError("judgements", f"{where}: the {what} is empty; correct it: {line[:80]!r}")
     if value > MAX_GRADE:
-        raise ConfigError(
-            "judgements", f"{where}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"
-        )
+        problem = f"{where}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"
+        raise ConfigError("judgements", problem)
     earlier = grades.setdefault(name, {}).setdefault(doc_id, value)
     if earlier != value:
-        raise ConfigError(
-            "judgements", f"{where}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"
-        )
+        problem = f"{where}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"
+        raise ConfigError("judgements", problem)
 
 
 _WHERE = "evaluate.answers"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise, query_id
+from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise
 
 REASONS = {
     "empty": "null or only white space",
@@ -18,16 +18,6 @@ REASONS = {
     "malformed": "no record of the file's form",
 }
 RAW_SHOWN = 200  # code points of a rejected text kept in errors/
-MAX_CONTEXT_CHARS = 8000  # of a context that count, the newest
-
-
-def look_up_key(query: str, context: str | None = None) -> str:
-    """Returns the key by which a search finds the row of a query, in any form, in what was exported: its `query_id`.
-
-    `context` has the earlier turns, oldest first, joined with line breaks. Raises UnicodeEncodeError for half of a surrogate
-    pair, which no log has.
-    """
-    return query_id(query, (context or "")[-MAX_CONTEXT_CHARS:])
 
 
 class Rejection(NamedTuple):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from cluster.cause import one_line
 from jobs.log.check import LogColumns, RowGroup, opened
 from jobs.log.files import LogFile
-from jobs.log.rejections import MAX_CONTEXT_CHARS
+from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.table_file import FAULT
 
 TURNS = "\n"  # joins the turns of a context

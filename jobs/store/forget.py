@@ -23,7 +23,7 @@ from cluster.storage import Storage, open_storage
 from jobs.chain.store.files import read_range
 from jobs.chain.store.layout import milliseconds
 from jobs.chain.store.tombstones import forgotten_queries, mark_forgotten, remove_earlier_marks
-from jobs.log.rejections import look_up_key
+from jobs.log.key import look_up_key
 from jobs.runs.folder import find_runs, sample_logs
 from jobs.store.compact import drop_forgotten
 from jobs.store.contents import maintaining, stored_spaces

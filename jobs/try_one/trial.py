@@ -32,7 +32,8 @@ from jobs.config.config import Config
 from jobs.job.pools import searched_first
 from jobs.job.prepare import Ready, leave, prepare
 from jobs.job.retrievers import open_documents
-from jobs.log.rejections import MAX_CONTEXT_CHARS, Rejection, judge
+from jobs.log.key import MAX_CONTEXT_CHARS
+from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES, STORED
 from jobs.terminal.formats import unpriced

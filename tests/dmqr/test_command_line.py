@@ -137,10 +137,8 @@ def test_help_fits_a_terminal(words: list[str], monkeypatch: pytest.MonkeyPatch,
 
 def test_help_imports_no_library_that_takes_long() -> None:
     slow = {"ray", "torch", "transformers", "pyarrow", "numpy", "duckdb", "pydantic", "yaml", "boto3"}
-    code = (
-        "import sys\nfrom jobs.__main__ import main\nmain(['help', 'run'])\n"
-        f"print([name for name in {slow} if name in sys.modules])"
-    )
+    code = "import sys\nfrom jobs.__main__ import main\nmain(['help', 'run'])\n"
+    code += f"print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 

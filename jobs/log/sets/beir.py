@@ -41,11 +41,8 @@ def _folder(rest: str, where: str) -> tuple[str, str]:
     for folder, split in ((whole, ""), (above or ".", last)):
         if any(is_there(f"{folder}/{name}") for name in (QUERIES, CORPUS)):
             return folder, split
-    raise ConfigError(
-        "test-collection",
-        f"{where}: beir:{rest}: is not a folder with {QUERIES} and {CORPUS}; name one as beir:FOLDER, or a split of it as "
-        "beir:FOLDER/SPLIT",
-    )
+    remedy = "name one as beir:FOLDER, or a split of it as beir:FOLDER/SPLIT"
+    raise ConfigError("test-collection", f"{where}: beir:{rest}: is not a folder with {QUERIES} and {CORPUS}; {remedy}")
 
 
 def _splits(folder: str) -> list[str]:
