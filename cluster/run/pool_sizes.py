@@ -192,7 +192,8 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
     GPUs go to the pools that request a number; then, one per worker, to those that can use them, the last stage first
     (reranking gains most); the rest to the pool that takes spare GPUs.
     """
-    counts = {name: _least(request, workers) for name, request in requests.items()}
+    least = {name: 1 if one.takes_spare_gpus else min(workers, one.max_workers or workers) for name, one in requests.items()}
+    counts = {name: request.workers or least[name] for name, request in requests.items()}
     left = gpus - sum(counts[name] * (request.gpus or 0) for name, request in requests.items())
     pools: dict[str, Pool] = {}
     for name, request in reversed(list(requests.items())):
@@ -210,7 +211,3 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
             left -= more * pools[name].gpus
             pools[name] = pools[name]._replace(workers=pools[name].workers + more)
     return {name: pools[name] for name in requests}
-
-
-def _least(request: PoolRequest, workers: int) -> int:
-    return request.workers or (1 if request.takes_spare_gpus else min(workers, request.max_workers or workers))

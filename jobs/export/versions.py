@@ -73,7 +73,8 @@ def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[
         remedy = f"remove {storage.url(run_id)}, or give another --to"
         raise ConfigError("export", f"{storage.url(run_id)}: there is an export that {why}; {remedy}")
     _check_whole(storage, version)
-    _tidy(storage, version)
+    left = [entry for entry in storage.list(run_id) if _OF_AN_ATTEMPT.fullmatch(entry.name)]  # of those killed, or second
+    storage.delete(*(entry.key for entry in left if entry.name != version.file))
     return version, existed
 
 
@@ -124,12 +125,6 @@ def _check_whole(storage: Storage, version: Version) -> None:
         why = "is gone" if entry is None else f"has {entry.size:,} bytes in place of {version.size:,}"
         remedy = f"restore it, or remove {storage.url(version.run_id)} and export again"
         raise ConfigError("export", f"{storage.url(key)}: {why}; {remedy}")
-
-
-def _tidy(storage: Storage, version: Version) -> None:
-    """Removes data files that the record does not name: of attempts that were killed, or came second."""
-    left = [entry for entry in storage.list(version.run_id) if _OF_AN_ATTEMPT.fullmatch(entry.name)]
-    storage.delete(*(entry.key for entry in left if entry.name != version.file))
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

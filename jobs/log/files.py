@@ -102,14 +102,11 @@ def find_log_files(path: str | Sequence[str]) -> list[LogFile]:
         root = os.path.dirname(entry) or "." if inside[0].path == entry else entry
         for file in inside:
             name = os.path.relpath(file.path, base or root)
-            partitions = _partitions(file.path if remote(entry) else os.path.abspath(file.path))
+            folders = (file.path if remote(entry) else os.path.abspath(file.path)).split("/")[:-1]
+            pairs = [folder.split("=", 1) for folder in folders if re.fullmatch(r"[^=]+=.*", folder)]
+            partitions = tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
             by_path.setdefault(os.path.realpath(file.path), LogFile(file.path, name, file.size, file.changed, partitions))
     return sorted(by_path.values(), key=lambda file: file.name)
-
-
-def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:
-    pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if re.fullmatch(r"[^=]+=.*", folder)]
-    return tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
 
 
 def _nearest_path(path: str) -> str:

@@ -103,7 +103,7 @@ def answer_frames(run: RunFolder, gold: GoldAnswers | None) -> list[Frame]:
 def judged_kinds(run: RunFolder) -> Sequence[str]:
     """Returns the kinds in which the answers of a run, or of an arm, are judged."""
     judge = run.config.judge
-    return judge.answer_kinds if judge is not None and answering(run) else ()
+    return [kind for kind in judge.kinds if kind != "relevance"] if judge is not None and answering(run) else ()
 
 
 def judged_answer_frames(run: RunFolder) -> list[Frame]:

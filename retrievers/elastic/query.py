@@ -66,7 +66,11 @@ def bm25_query(text: str | JoinedText, field: str, query: QuerySettings) -> dict
     if isinstance(text, JoinedText):
         counts = Counter(joined_text(text).split())
         if len(counts) <= MAX_TERMS * len(text.texts) and sum(map(_most_terms, counts)) <= MOST_CLAUSES:
-            return _best([_counted_words(counts, name, boost) for name, boost in fields.items()])
+            clauses = [
+                [{"match": {name: {"query": word, "boost": count * boost}}} for word, count in counts.items()]
+                for name, boost in fields.items()
+            ]
+            return _best([{"bool": {"should": of_field, "minimum_should_match": 1}} for of_field in clauses])
         rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
         if text.original is None:
             return rewrites
@@ -78,11 +82,6 @@ def bm25_query(text: str | JoinedText, field: str, query: QuerySettings) -> dict
         return {"match": {field: {"query": text}}}
     boosted = [f"{name}^{boost:g}" for name, boost in fields.items()]
     return {"multi_match": {"query": text, "fields": boosted, "type": FORM["type"]}}
-
-
-def _counted_words(counts: Counter[str], field: str, boost: float) -> dict[str, Any]:
-    clauses = [{"match": {field: {"query": word, "boost": count * boost}}} for word, count in counts.items()]
-    return {"bool": {"should": clauses, "minimum_should_match": 1}}
 
 
 def _most_terms(word: str) -> int:

@@ -217,11 +217,6 @@ class JudgeSettings(Settings):
         kinds = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
         return {kind: one for kind, one in kinds.items() if one is not None}
 
-    @property
-    def answer_kinds(self) -> list[str]:
-        """Returns the kinds in which answers are judged."""
-        return [kind for kind in self.kinds if kind != "relevance"]
-
     def step(self, kind: str) -> LlmStepSettings:
         """Returns the settings of the step for one of `kinds`."""
         settings = self.kinds[kind]

@@ -21,7 +21,8 @@ def split_of(rest: str, where: str) -> tuple[str, str]:
     A folder alone is its split `test`, or the only one. `where` begins messages.
     """
     folder, split = _folder(rest, where)
-    splits = _splits(folder)
+    names = [file.name for file in files_at(f"{folder}/{QRELS}") if "/" not in file.name and not is_hidden(file.name)]
+    splits = sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING))
     chosen = split or (splits[0] if len(splits) == 1 else DEFAULT_SPLIT)
     if chosen not in splits:
         message = f"{where}: beir:{rest}: no judgements {QRELS}/{chosen}{_ENDING} in {folder}{nearest(chosen, splits)}"
@@ -43,11 +44,6 @@ def _folder(rest: str, where: str) -> tuple[str, str]:
             return folder, split
     remedy = "name one as beir:FOLDER, or a split of it as beir:FOLDER/SPLIT"
     raise ConfigError("test-collection", f"{where}: beir:{rest}: is not a folder with {QUERIES} and {CORPUS}; {remedy}")
-
-
-def _splits(folder: str) -> list[str]:
-    names = [file.name for file in files_at(f"{folder}/{QRELS}") if "/" not in file.name and not is_hidden(file.name)]
-    return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING))
 
 
 def judged_queries(queries: str, qrels: str) -> tuple[pa.Table, int]:

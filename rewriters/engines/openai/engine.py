@@ -25,7 +25,7 @@ from cluster.http import OF_ONE, Refusals, may_repeat
 from cluster.outages import answered, failed, pause
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, Outcome, PatienceExceededError
+from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, PatienceExceededError
 from rewriters.engines.openai.protocol import RENAMED, ChatProtocol, ChatResponse, RequestFailure, refused_fields, sent_fields
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
@@ -121,7 +121,10 @@ class OpenaiEngine:
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
                     result = await self._server.send(body, path)
                     state.latency = time.monotonic() - sent
-                    slot.outcome = _outcome(result)
+                    if isinstance(result, ChatResponse) or result.final:  # a server that rejects a request works
+                        slot.outcome = "ok"
+                    else:
+                        slot.outcome = "overload" if result.reason == "rate_limited" else "failure"
             except PatienceExceededError:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
                 return self._failed(self._latest_failure, state, suffix)
@@ -212,9 +215,3 @@ class OpenaiEngine:
             text, finish_reason, self._model, attempts=state.sends, latency=state.latency,
             tier=state.tier, **{**state.spent, **more},
         )  # fmt: skip
-
-
-def _outcome(result: ChatResponse | RequestFailure) -> Outcome:
-    if isinstance(result, ChatResponse) or result.final:  # a server that rejects a request works
-        return "ok"
-    return "overload" if result.reason == "rate_limited" else "failure"

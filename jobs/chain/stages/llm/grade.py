@@ -6,7 +6,7 @@ next stage asks.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any
 
@@ -110,11 +110,10 @@ def grade(
     if "grade.strips" in arm.tasks:
         places = [(row, place) for row, place in places if grades[row][place].get("verdict") == AMBIGUOUS]
         sentences = [split_sentences(results[row][place].text) for row, place in places]
+        shown = ["\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(of, start=1)) for of in sentences]
         asks = [
-            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": numbered_sentences(split)}).about(
-                results[row][at].doc_id
-            )
-            for (row, at), split in zip(places, sentences, strict=True)
+            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": text}).about(results[row][at].doc_id)
+            for (row, at), text in zip(places, shown, strict=True)
         ]
         for (row, at), sentences_of, ask, reply in zip(places, sentences, asks, (yield asks), strict=True):
             for _, text, _ in _said(block, "grade.strips", [ask], [reply]):
@@ -174,11 +173,6 @@ def grade_of(result: StepResult) -> int | None:
     if result.reason is not None:
         return None
     return result.grade if result.grade is not None else result.grades.get(GRADE_KEYS["relevance"])
-
-
-def numbered_sentences(sentences: Iterable[str]) -> str:
-    """Returns the sentences of a document as an LLM is shown them that says which help."""
-    return "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences, start=1))
 
 
 def named_sentences(answer: str, sentences: int) -> list[int] | None:
