@@ -8,8 +8,6 @@ holder that finds a higher number stops. Until then two drivers may work; manife
 committed once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -18,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from cluster.errors import ClusterError, HeldError
 from cluster.storage import Storage
@@ -68,7 +66,7 @@ class Lease:
         self._thread.start()
 
     @classmethod
-    def acquire(cls, storage: Storage, now: Callable[[], float] = time.time, before: Watched | None = None) -> Lease:
+    def acquire(cls, storage: Storage, now: Callable[[], float] = time.time, before: Watched | None = None) -> Self:
         """Returns a new lease of the run, once the holder before is surely dead; raises HeldError if another driver has it."""
         seen = wait_until_free(storage, now(), before)
         if seen.last is not None and seen.last.elsewhere:

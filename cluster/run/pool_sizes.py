@@ -4,8 +4,6 @@ Ray Data waits for ever, without a message, if the pools request more than the c
 So the requests are compared with the nodes before any worker starts. Nodes that an autoscaler may add count.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -21,6 +19,24 @@ _NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, 
 UNLIMITED_NODES = 1_000_000  # of a node group without an upper limit
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
 _MOST_PLACED, _MOST_TRIES = 200, 2_000  # workers that are placed one by one, and tries: more are not refused for their nodes
+
+
+class Pool(NamedTuple):
+    """Workers of one stage, each with `cpus` and `gpus`. With `most` the pool grows under load from `workers` to `most`."""
+
+    workers: int
+    cpus: float
+    gpus: float
+    most: int | None = None
+
+    @property
+    def max_workers(self) -> int:
+        return self.most or self.workers
+
+    @property
+    def sharing(self) -> int:
+        """Returns the number of workers that share the GPUs of one; 0: they have none."""
+        return int(math.ceil(self.gpus) / self.gpus + _ROUNDING) if self.gpus else 0
 
 
 class NodeGroup(NamedTuple):
@@ -40,24 +56,6 @@ class NodeGroup(NamedTuple):
         if pool.gpus:
             whole = min(whole, int(self.gpus // math.ceil(pool.gpus)) * pool.sharing)
         return self.nodes * whole
-
-
-class Pool(NamedTuple):
-    """Workers of one stage, each with `cpus` and `gpus`. With `most` the pool grows under load from `workers` to `most`."""
-
-    workers: int
-    cpus: float
-    gpus: float
-    most: int | None = None
-
-    @property
-    def max_workers(self) -> int:
-        return self.most or self.workers
-
-    @property
-    def sharing(self) -> int:
-        """Returns the number of workers that share the GPUs of one; 0: they have none."""
-        return int(math.ceil(self.gpus) / self.gpus + _ROUNDING) if self.gpus else 0
 
 
 @dataclass(frozen=True)

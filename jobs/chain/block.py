@@ -4,13 +4,11 @@ A step knows one arm, or arms that ask the same. It is a generator: it yields wh
 rows. The steps of all arms advance together, so a request that several of them make is one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,7 +51,7 @@ class Ask(NamedTuple):
     task: LlmTask | None = None
     arms: Collection[str] | None = None
 
-    def about(self, document: str) -> Ask:
+    def about(self, document: str) -> Self:
         """Returns the request with the doc_id of the document that it is about."""
         return self._replace(request=replace(self.request, document=document))
 
