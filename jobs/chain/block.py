@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cluster.run.stage import charge_failure, shard_of
 from jobs.chain.arms.tasks import LlmTask
+from jobs.chain.completions import REUSED
 from jobs.chain.counts import with_counts
 from jobs.chain.engines import Engines, asked_key
 from jobs.chain.journal import Key
@@ -111,13 +112,13 @@ class LlmBlock:
         return {step: ended[step] for step in steps}
 
     def _reply(self, step: int, ask: Ask) -> Reply:
-        completion = self._answers.records[ask.key].completion
+        completion, _, start, _ = self._answers.records[ask.key]
         self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=ask.name))
         arms = self._arms[step] if ask.arms is None else ask.arms
         if arms:
             need = {
                 "key": asked_key(ask.key), "quantity": self._quantity, "component": f"{ask.name}@{completion.model}",
-                "arms": set(), "made": not self._answers.is_reused(ask.key), "answered": completion.error_reason is None,
+                "arms": set(), "made": start != REUSED, "answered": completion.error_reason is None,
             }  # fmt: skip
             self._needed[ask.row].setdefault(ask.key, need)["arms"].update(arms)
         if ask.task is None:

@@ -260,10 +260,6 @@ class ShardAnswers:
         self._own.merge()
         put_completions(self._engines.store, {self._fact(key, one): self.records[key] for key, one in self._shared.items()})
 
-    def is_reused(self, key: Key) -> bool:
-        """Returns True if an answer was taken from the store."""
-        return self.records[key].start == REUSED
-
     def costs(self, requests: Mapping[Key, Request], paid: Mapping[str, bool]) -> list[dict[str, Any]]:
         """Returns the cost entries of requests, with what earlier attempts have lost of them.
 

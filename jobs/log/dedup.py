@@ -94,7 +94,11 @@ def dedup(
         if columns.id_column is not None:
             _refuse_ambiguous([storage.url(file.key) for file in query_map], columns.id_column)
         forms = [piece.forms for piece in pieces if piece.forms.rows]
-        named, ranges = [storage.url(file.key) for file in forms], _ranges(forms)
+        rows, size = (sum(getattr(file, name) for file in forms) for name in ("rows", "size"))
+        number = 1 + max(rows // RANGE_ROWS, size // RANGE_BYTES)
+        # of query_ids, first and end exclusive: ids are evenly spread
+        ranges = list(pairwise([*(f"{(index << 32) // number:08x}" for index in range(number)), "g"]))
+        named = [storage.url(file.key) for file in forms]
         counts = spread(partial(count_range, named), ranges, local=local, worked=worked.append)
         traffic, cuts = tiers(counts)
         divided = list(zip(ranges, cuts, strict=True))
@@ -134,14 +138,6 @@ def _parts(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:
         parts[-1].append(group)
         rows, files, last = rows + group.rows, opened, group.file.path
     return parts
-
-
-def _ranges(files: Sequence[File]) -> list[tuple[str, str]]:
-    """Returns ranges of query_ids as (first, end exclusive) with about RANGE_ROWS rows at most: ids are evenly spread."""
-    rows, size = (sum(getattr(file, name) for file in files) for name in ("rows", "size"))
-    number = 1 + max(rows // RANGE_ROWS, size // RANGE_BYTES)
-    bounds = [*(f"{(index << 32) // number:08x}" for index in range(number)), "g"]
-    return list(pairwise(bounds))
 
 
 def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartFiles]) -> dict[str, int]:

@@ -17,7 +17,7 @@ import yaml
 import cluster.kuberay
 from cluster.errors import ConfigError
 from cluster.kuberay.worker_groups import fixed_pools, worker_groups
-from cluster.run.pool_sizes import Pool, stage_of_pool
+from cluster.run.pool_sizes import stage_of_pool
 from jobs.chain.arms.arms import arms_of, configs_of
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
@@ -46,7 +46,13 @@ def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
     pools = fixed_pools(requested_pools(*(configs_of(arms_of(config)) if verb == "ablate" else [config])))
     sent = sent_config(config, FOLDER)
     config_file = f"{FOLDER}/{Path(config_path).name}"
-    values = sent.values | {"cluster": sent.values["cluster"] | _sizes(config, pools)}
+    sections = {
+        name: {"workers": pool.workers, "cpus": pool.cpus}
+        | getattr(config.cluster, name).model_dump(mode="json", exclude_none=True)
+        for name, pool in pools.items()
+        if stage_of_pool(name) == name  # others are sized by the key of the first one
+    }
+    values = sent.values | {"cluster": sent.values["cluster"] | sections}
     files = {config_file: yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode()}
     if (prices := Path(config_path).with_name("prices.yaml")).exists():
         files[f"{FOLDER}/prices.yaml"] = prices.read_bytes()
@@ -113,16 +119,6 @@ def _config_map(name: str, namespace: str, files: Mapping[str, bytes]) -> tuple[
         items.append({"key": key, "path": path.removeprefix(f"{FOLDER}/")})
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata} | data, items
-
-
-def _sizes(config: Config, pools: Mapping[str, Pool]) -> dict[str, Any]:
-    """Returns the sections of pools with what the config leaves open."""
-    sections = {}
-    for name, pool in pools.items():
-        if stage_of_pool(name) == name:  # others are sized by the key of the first one
-            given = getattr(config.cluster, name).model_dump(mode="json", exclude_none=True)
-            sections[name] = {"workers": pool.workers, "cpus": pool.cpus} | given
-    return sections
 
 
 class _Dumper(yaml.SafeDumper):

@@ -83,18 +83,15 @@ class Objective:
         lists: list[list[str]] = []
         for block in self.gathered.blocks:
             offsets, doc_ids = self._results(block, fuse(block.hits, settings, block.similarity))
-            self._check_reached(np.diff(offsets))
+            lengths = np.diff(offsets)
+            cut = lengths[(lengths >= self.gathered.whole_below) & (lengths < self._cutoff)]
+            if len(cut):  # weights would be tuned to the cut
+                what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
+                raise ConfigError("config-value", f"{what}; {deeper(self._config, [self.name], cut.min(), is_run=True)}")
             lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]
         values = self._measures(lists[place] for place in self._places)[:, 0]
         of_queries: Floats = np.bincount(self._places, values) / np.bincount(self._places)
         return of_queries
-
-    def _check_reached(self, lengths: np.ndarray) -> None:
-        """Refuses lists that were cut above the depth of the measure: weights would be tuned to the cut."""
-        cut = lengths[(lengths >= self.gathered.whole_below) & (lengths < self._cutoff)]
-        if len(cut):
-            what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
-            raise ConfigError("config-value", f"{what}; {deeper(self._config, [self.name], cut.min(), is_run=True)}")
 
     def _results(self, block: GatheredBlock, fused: Fused) -> tuple[np.ndarray, list[str]]:
         """Returns the results of a block, flat: offsets and doc_ids, best first."""

@@ -109,7 +109,12 @@ class Server:
             raise self.error("server-access", str(problem)) from None
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         try:
-            self._pool = _connections(self.base, settings.max_in_flight)
+            if (proxy := proxy_of(self.base)) is None:
+                self._pool = urllib3.PoolManager(maxsize=settings.max_in_flight)
+            else:
+                login = parse_url(proxy).auth  # which urllib3 does not send by itself
+                headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else {}
+                self._pool = urllib3.ProxyManager(proxy, maxsize=settings.max_in_flight, proxy_headers=headers)
         except ValueError as problem:
             raise self.error("engine-setting", str(problem)) from None
         self._refusals = Refusals()
@@ -237,16 +242,6 @@ def _body(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
             raise TimeoutError
     answer.release_conn()
     return b"".join(parts)
-
-
-def _connections(base: str, in_flight: int) -> urllib3.PoolManager:
-    """Returns kept connections to a server, through the proxy of the environment if it names one."""
-    proxy = proxy_of(base)
-    if proxy is None:
-        return urllib3.PoolManager(maxsize=in_flight)
-    login = parse_url(proxy).auth  # which urllib3 does not send by itself
-    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else {}
-    return urllib3.ProxyManager(proxy, maxsize=in_flight, proxy_headers=headers)
 
 
 def reason(error: BaseException) -> str:

@@ -51,7 +51,10 @@ class Write:
         """Writes and commits the shard; returns one row of COMMITTED."""
         began, work = time.perf_counter(), self._work
         shard = shard_of(table)
-        files = _files_before(table)
+        assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
+        files: dict[str, list[File]] = {}  # those that earlier stages have written among them
+        for file in unnested(table, "stored")[1].to_pylist():
+            files.setdefault(file.pop("table"), []).append(File(**file))
         block = Candidates(table, work)
         if work.only:
             note = error_row("fuse", None, "no_hits", "no list that takes part in fusion has a hit for this query")
@@ -61,7 +64,11 @@ class Write:
         of_queries = pc.invert(pc.starts_with(columns["costs"]["component"], costs.START_UP))
         columns["costs"]["query_id"] = pc.if_else(of_queries, columns["costs"]["query_id"], pa.scalar(None, pa.string()))
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
-        tables["costs"] = pa.concat_tables([tables["costs"], self._elapsed(ids, table)])
+        # and for each query the seconds since its shard was read, with all waits
+        read = [one["amount"] for one in unnested(table, "overhead")[1].to_pylist() if one["quantity"] == ELAPSED]
+        waited = [costs.entry(ELAPSED, "query", start=self._start, latency=max(0.0, time.time() - one)) for one in read]
+        rows = [{"query_id": one} | entry for one in ids.to_pylist() for entry in waited[:1]]
+        tables["costs"] = pa.concat_tables([tables["costs"], pa.Table.from_pylist(rows, self._schemas["costs"])])
         of_results, files_of_results = self._results(shard, ids, block)
         errors = BlockErrors(table)
         counts = errors.losses()
@@ -87,13 +94,6 @@ class Write:
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
         return self._committed(table, files, dict(counts), errors.first_failed(), began)
-
-    def _elapsed(self, ids: pa.StringArray, table: pa.Table) -> pa.Table:
-        """Returns a row of costs/ for each query: the seconds since its shard was read, with all waits."""
-        read = [one["amount"] for one in unnested(table, "overhead")[1].to_pylist() if one["quantity"] == ELAPSED]
-        entries = [costs.entry(ELAPSED, "query", start=self._start, latency=max(0.0, time.time() - one)) for one in read]
-        rows = [{"query_id": one} | entry for one in ids.to_pylist() for entry in entries[:1]]
-        return pa.Table.from_pylist(rows, self._schemas["costs"])
 
     def _results(self, shard: int, ids: pa.Array, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
         """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
@@ -167,12 +167,3 @@ class _RowGroups:
         self._writer.write_table(pa.concat_tables(self._group))
         self._group = []
         heartbeat()
-
-
-def _files_before(table: pa.Table) -> dict[str, list[File]]:
-    """Returns table -> the files that earlier stages have written for a block."""
-    assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
-    files: dict[str, list[File]] = {}
-    for file in unnested(table, "stored")[1].to_pylist():
-        files.setdefault(file.pop("table"), []).append(File(**file))
-    return files

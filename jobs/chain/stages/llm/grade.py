@@ -20,7 +20,6 @@ from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.contexts import beginning
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.chain.worker import WorkerJob
-from jobs.config.settings import WebSearchSettings
 from jobs.counts import GRADED_DOCUMENTS
 from jobs.job.steps import ANSWER_KEYS, GRADE_KEYS
 from rewriters.guards.mask import Mask, unmasked
@@ -124,17 +123,12 @@ def grade(
                     grades[row][at]["strips"] = " ".join(sentences_of[number - 1] for number in kept)
     verdicts = [[one.get("verdict") or "" for one in of_row] for of_row in grades]
     if arm.web is not None:
-        rows = [row for row, of_row in enumerate(verdicts) if _asks_web(arm.web, of_row)]
+        is_any = arm.web.when == "any"
+        rows = [row for row, of_row in enumerate(verdicts) if RELEVANT not in of_row or (is_any and {*of_row} != {RELEVANT})]
         asks = [_about(block, arm.tasks["web"], row, questions[row], {}) for row in rows]
         for ask, text, model in _said(block, "web", asks, (yield asks)):
             corrections[ask.row] |= {"web_query": text, "web_model": model}
     return grades, corrections
-
-
-def _asks_web(web: WebSearchSettings, verdicts: Sequence[str]) -> bool:
-    """Returns True if the web is asked for a query whose documents have these verdicts."""
-    relevant = verdicts.count(RELEVANT)
-    return relevant == 0 or (web.when == "any" and relevant < len(verdicts))
 
 
 def _question(task: LlmTask, block: LlmBlock, row: int, texts: Sequence[str]) -> Ask:
