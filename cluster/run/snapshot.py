@@ -23,19 +23,13 @@ def block_totals(stage: str, given: pa.Table, table: pa.Table, counts: Mapping[s
     """Returns the costs and counts that a stage (value of `costs.stage`) added to its block."""
     if "costs" not in table.column_names:
         return BlockTotals({}, counts)
-    flat = _added_costs(given, table)
-    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts)
-
-
-def _added_costs(given: pa.Table, table: pa.Table) -> pa.StructArray:
-    """Returns the cost entries that a stage has appended to those of its rows."""
     lists = table.column("costs").combine_chunks()
     flat = lists.flatten()
-    if "costs" not in given.column_names:
-        return flat
-    before, after = (pc.fill_null(pc.list_value_length(one), 0).to_numpy() for one in (given.column("costs"), lists))
-    places = np.arange(len(flat)) - np.repeat(np.cumsum(after) - after, after)  # of each entry in its row's list
-    return flat.filter(pa.array(places >= np.repeat(before, after)))
+    if "costs" in given.column_names:  # before those that were appended
+        before, after = (pc.fill_null(pc.list_value_length(one), 0).to_numpy() for one in (given.column("costs"), lists))
+        places = np.arange(len(flat)) - np.repeat(np.cumsum(after) - after, after)  # of each entry in its row's list
+        flat = flat.filter(pa.array(places >= np.repeat(before, after)))
+    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts)
 
 
 class StageProgress(NamedTuple):

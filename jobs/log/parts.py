@@ -228,7 +228,11 @@ def merge_range(task: DedupTask, forms: list[str], range_: tuple[tuple[str, str]
     if task.columns.classify is not None:
         columns["query_type"] = pa.array(task.columns.classify(texts.to_pylist()), pa.string())
     if task.columns.values:
-        columns["values"] = _maps(task.columns.values, shown[CONTEXT:])
+        names, rows = task.columns.values, len(texts)
+        order = np.arange(rows * len(names)).reshape(len(names), rows).T.ravel()
+        flat = pa.concat_arrays(shown[CONTEXT:]).take(pa.array(order))
+        offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * len(names))
+        columns["values"] = pa.MapArray.from_arrays(offsets, pa.array([*names] * rows, pa.string()), flat, type=VALUES)
     head, rest = divided(pa.table(columns), cut)
     return _put_queries(task, f"0-{low}", head), _put_queries(task, low if cut is None else f"1-{low}", rest)
 
@@ -239,11 +243,3 @@ def _put_queries(task: DedupTask, name: str, queries: pa.Table) -> list[File]:
         put(task, "queries", f"{name}-{start // size:05d}", queries.slice(start, size), row_group_size=task.shard_size)
         for start in range(0, len(queries), size)
     ]
-
-
-def _maps(names: Sequence[str], items: Sequence[pa.StringArray]) -> pa.MapArray:
-    """Returns a map of all names to each row's items."""
-    rows = len(items[0])
-    flat = pa.concat_arrays(items).take(pa.array(np.arange(rows * len(names)).reshape(len(names), rows).T.ravel()))
-    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * len(names))
-    return pa.MapArray.from_arrays(offsets, pa.array([*names] * rows, pa.string()), flat, type=VALUES)

@@ -15,8 +15,7 @@ from jobs.chain.arms.arms import configs_of
 from jobs.chain.arms.compile import Compiled, compile_run
 from jobs.chain.arms.requests import opened_together
 from jobs.chain.pipeline import stages
-from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
-from jobs.chain.store.spaces import kept_spaces
+from jobs.chain.store.files import NO_STORE, StoreFiles, kept_spaces, open_store
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine

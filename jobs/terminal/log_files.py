@@ -76,7 +76,13 @@ class LogFiles:
         self._files = {events: 0}
         if self._output is not None:
             self._files[output] = 0
-            self._lead_into(output, self._output)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            with output.open("ab", buffering=0) as file:  # which begins with what the standard streams have had so far
+                self._output.seek(0)
+                shutil.copyfileobj(self._output, file)
+                for number in (1, 2):
+                    os.dup2(file.fileno(), number)
         handler = logging.FileHandler(events, encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(self._lines)
         self.waiting.setTarget(handler)
@@ -108,16 +114,6 @@ class LogFiles:
         self.waiting.close()
         if handler is not None:
             handler.close()
-
-    def _lead_into(self, path: Path, output: IO[bytes]) -> None:
-        """Leads the standard streams into a file, which begins with what they have had so far."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with path.open("ab", buffering=0) as file:
-            output.seek(0)
-            shutil.copyfileobj(output, file)
-            for number in (1, 2):
-                os.dup2(file.fileno(), number)
 
     def _put(self) -> Exception | None:
         """Puts the files that have grown; returns what went wrong."""

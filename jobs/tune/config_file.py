@@ -68,7 +68,10 @@ def _config_file(run: RunFolder) -> dict[str, Any] | None:
 
 def tuned_values(config: Config, step: TuningStep, file: dict[str, Any] | None = None) -> dict[str, Any]:
     """Returns the values of a run's config `file`, without one the run's own, with what a step changes."""
-    values = _own_values(config) if file is None else deepcopy(file)
+    values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True) if file is None else deepcopy(file)
+    if file is None and config.log.date is not None and config.log.date in str(config.log.path):  # the day of its log
+        values = json.loads(json.dumps(values).replace(config.log.date, DATE))
+        del values["log"]["date"]  # null is the default
     if step.name == CONFIGURED:
         return values
     if step.name == ALONE:
@@ -82,13 +85,3 @@ def tuned_values(config: Config, step: TuningStep, file: dict[str, Any] | None =
     fuse = values.pop("fuse", {}) | changed
     fuse = {key: value for key, value in fuse.items() if value != fields[key].get_default(call_default_factory=True)}
     return values | ({"fuse": fuse} if fuse else {})
-
-
-def _own_values(config: Config) -> dict[str, Any]:
-    """Returns a config's values that are no defaults, with `{date}` for the day of its log where the log's path has it."""
-    values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
-    if config.log.date is None or config.log.date not in str(config.log.path):
-        return values
-    values = json.loads(json.dumps(values).replace(config.log.date, DATE))
-    del values["log"]["date"]  # null is the default
-    return values
