@@ -19,7 +19,6 @@ from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.contexts import beginning
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
-from jobs.chain.worker import WorkerJob
 from jobs.counts import GRADED_DOCUMENTS
 from jobs.job.steps import ANSWER_KEYS, GRADE_KEYS
 from rewriters.guards.mask import Mask, unmasked
@@ -41,20 +40,14 @@ class Grade(LlmStage):
     NEEDS = ("shard", "query_id", "query", "context", "values", "rewrites", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION))])
 
-    def __init__(self, job: WorkerJob) -> None:
-        super().__init__(job)
-        self._grading = {number: arm.grade for number, arm in self._arms.items() if arm.grade is not None}
-
     def rows(self, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the grades, and the questions and queries to the web."""
-        most = {number: of.documents for number, of in self._grading.items()}
+        most = {number: arm.grade.documents for number, arm in self._arms.items() if arm.grade is not None}
         first = ShownResults(block.table, self._work).shown(self._documents, most)
         rewrites = block.table.column("rewrites").to_pylist()
         steps = {
-            number: grade(
-                self._arms[number], settings, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites]
-            )
-            for number, settings in self._grading.items()
+            number: grade(arm, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites])
+            for number, arm in self._arms.items()
         }
         grades, corrections = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(2))
         for number, graded in block.run(steps).items():
@@ -66,18 +59,17 @@ class Grade(LlmStage):
         return grades, corrections
 
 
-def grade(
-    arm: Answer, settings: GradeSettings, block: LlmBlock, results: Rows, rewrites: Sequence[Sequence[str]]
-) -> Step[Graded]:
+def grade(arm: Answer, block: LlmBlock, results: Rows, rewrites: Sequence[Sequence[str]]) -> Step[Graded]:
     """Grades first results, keeps what helps of ambiguous ones, and writes a query to the web where they do not suffice.
 
     Args:
-        arm: With what is asked of LLMs.
-        settings: Of its grades.
+        arm: With what is asked of LLMs, and how its results are graded.
         block: The queries.
         results: Of each query, best first.
         rewrites: The texts of each query in the arm.
     """
+    settings = arm.grade
+    assert settings is not None
     corrections: list[dict[str, Any]] = [{} for _ in block.queries]
     if "grade.question" in arm.tasks:
         asks = [_question(arm.tasks["grade.question"], block, row, texts) for row, texts in enumerate(rewrites) if texts]
