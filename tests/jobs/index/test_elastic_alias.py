@@ -126,8 +126,7 @@ def test_texts_that_are_shown_are_those_that_were_searched(
     monkeypatch.setattr(LoadedConfig, "_run_stages", moved)
     Path("job.yaml").write_text(yaml.safe_dump(job))
     with LoadedConfig(load_config("job.yaml"), "job.yaml", "small") as loaded:
-        hits = loaded.try_query("sea", lambda words: None).row["hits"]
-    assert {hit["doc_id"]: hit["text"] for hit in hits} == OLD
+        assert {hit["doc_id"]: hit["text"] for hit in loaded.try_query("sea", lambda words: None).row["hits"]} == OLD
 
 
 @pytest.mark.slow
