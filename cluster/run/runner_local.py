@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from cluster.cause import cause
 from cluster.costs import Totals
-from cluster.host_program import is_embedded
 from cluster.run.meter import Meter, run_block
 from cluster.run.progress import ProgressTracker
 from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
@@ -34,7 +33,7 @@ class LocalRunner:
 
     def __init__(self, stages: Sequence[Stage], start: int, shards: int = 0, budget_usd: float | None = None) -> None:
         """Builds no worker yet; the arguments are those of `RayRunner`."""
-        self._stages, self._start, self._own_process = list(stages), start, not is_embedded()
+        self._stages, self._start = list(stages), start
         workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
@@ -123,7 +122,7 @@ class LocalRunner:
     def _build(self, stage: Stage) -> Meter:
         report, reserve = partial(self.tracker.heartbeat, stage.name, None, 0), partial(self.tracker.reserve, stage.name)
         with reporting_to(report=report, reserve=reserve, stopping=self.tracker.closed):
-            meter = Meter(stage, self._start, own_process=self._own_process and stage.pool is not None)
+            meter = Meter(stage, self._start)
         with self._lock:
             late = self._meters is None
             if self._meters is not None:

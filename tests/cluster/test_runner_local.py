@@ -1,5 +1,6 @@
 """The stages in threads of one process: rows as of one shard after the other, whatever is slow or fails; and its ends."""
 
+import gc
 import random
 import threading
 import time
@@ -88,8 +89,6 @@ class Map(Grow):
 
 
 class Halting(Map):
-    """Spends no more from the third shard on."""
-
     def __call__(self, table: pa.Table) -> pa.Table:
         if table["shard"][0].as_py() >= 2:
             raise BlockHalted
@@ -237,13 +236,14 @@ def test_a_block_that_is_given_up_closes_the_gate_and_those_before_come() -> Non
 
 
 def test_a_caller_that_takes_no_more_leaves_no_thread() -> None:
-    world = World(2, delay=0.0)
+    frozen, world = gc.get_freeze_count(), World(2, delay=0.0)
     rows = committing(LocalRunner(stages(world), start=1), 40)
     next(rows)
     rows.close()
     del rows
     until(lambda: not working())
     assert sorted(world.closed) == sorted(world.built)
+    assert gc.get_freeze_count() == frozen  # a process may go on after a run, and its garbage is to be found
 
 
 def test_a_run_that_is_dropped_begins_nothing_more() -> None:
