@@ -61,7 +61,7 @@ class Lease:
         self._last_heartbeat = time.monotonic()  # when the last stored heartbeat was sent
         self._stop = threading.Event()
         self.taken_over = False
-        """Whether a lease with a higher number was found."""
+        """True once a lease with a higher number was found."""
         self._thread = threading.Thread(target=self._send_heartbeats, name="lease", daemon=True)
         self._thread.start()
 
