@@ -1,14 +1,14 @@
 """Worker groups of a Ray cluster on Kubernetes, from the pools that a job requests.
 
-Pods of a group are alike. There is one group without GPUs, which also has room for the stages without a pool, and one for each
-number of GPUs that a worker needs.
+Pods of a group are alike. There is one group without GPUs, where the log is read, too, and one for each number of GPUs that a
+worker needs.
 """
 
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, local_pools, stage_of_pool
+from cluster.run.pool_sizes import Pool, PoolRequest, local_pools, stage_of_pool
 
 CPUS = 4  # of a pod without GPUs
 CPUS_PER_GPU = 8
@@ -49,7 +49,7 @@ def worker_groups(pools: Mapping[str, Pool]) -> list[WorkerGroup]:
     groups = []
     for gpus, members in sorted(by_gpus.items()):
         cpus = max([CPUS_PER_GPU * gpus or CPUS, *(math.ceil(pool.cpus * (pool.sharing or 1)) for pool in members)])
-        pods = 0 if gpus else math.ceil(TASK_CPUS / cpus)
+        pods = 0 if gpus else 1  # that reads the log
         pods += sum(math.ceil(pool.max_workers / (pool.sharing or int(cpus // pool.cpus))) for pool in members)
         groups.append(WorkerGroup(f"gpu-{gpus}" if gpus else "cpu", cpus, gpus, pods))
     return groups

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from cluster.errors import ClusterError
 
-TASK_CPUS = 2  # CPUs of the stages without a pool, in addition to the pools'
 _NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, rewrite_2
 UNLIMITED_NODES = 1_000_000  # of a node group without an upper limit
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
@@ -117,7 +116,7 @@ def size_pools(
     if local:
         pools = local_pools(requests, available.gpus)
     else:
-        share = max(1, (available.largest_node_cpus - TASK_CPUS - 1) // 2)
+        share = max(1, (available.largest_node_cpus - 1) // 2)
         pools = _size(requests, workers=max(1, available.nodes), compute_cpus=share, gpus=available.gpus)
     _check_room(pools, limit, "has" if limit == _reachable(nodes, ()) else "may scale to")
     return pools
@@ -130,12 +129,11 @@ def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str)
     """
     limit = resources(nodes)
     described = "; ".join(f"{name} {p.workers} x ({p.cpus:g} CPU, {p.gpus:g} GPU)" for name, p in pools.items())
-    wanted_cpus = sum(pool.workers * pool.cpus for pool in pools.values()) + TASK_CPUS
+    wanted_cpus = sum(pool.workers * pool.cpus for pool in pools.values())
     wanted_gpus = sum(pool.workers * pool.gpus for pool in pools.values())
     for what, wanted, number in (("GPUs", wanted_gpus, limit.gpus), ("CPUs", wanted_cpus, limit.cpus)):
         if wanted > number:
-            others = f"; {TASK_CPUS} CPUs for the other stages" if what == "CPUs" else ""
-            problem = f"the pools need {wanted:g} {what}, the cluster {has} {number:g} ({described}{others})"
+            problem = f"the pools need {wanted:g} {what}, the cluster {has} {number:g} ({described})"
             remedy = f"lower cluster.<stage>.workers or .{what.lower()}, or add nodes"
             raise ClusterError("cluster-small", f"cluster: {problem}; {remedy}")
     kinds = ", ".join(map(str, nodes))

@@ -13,9 +13,9 @@ from cluster.costs import Totals, add_totals, added
 from cluster.isolation import Isolation, Isolations
 from cluster.metrics.exporter import Exporter
 from cluster.outages import Outage, merged
-from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.snapshot import BlockTotals, ShardState, Snapshot, StageProgress
 
+TASKS = 2  # at a time, of the stages in front of the pools: the next shard's, and one more that waits for admission
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
 
 
@@ -261,8 +261,8 @@ class ProgressTracker:
             for halted in self._halted.values():
                 add_totals(spent, halted)
         busy = self._busy_seconds[index] + sum(now - at for (stage, _), at in self._busy_since.items() if stage == index)
-        ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASK_CPUS
-        workers = max(workers, ready) or TASK_CPUS
+        ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASKS
+        workers = max(workers, ready) or TASKS
         return StageProgress(done, in_flight, waiting, busy, workers, ready, spent, dict(counts), queued)
 
     def _remove(self, shard: int) -> None:

@@ -1,8 +1,8 @@
 """Runs the stages in this process, without Ray: each has threads of its own, and shards wait between them.
 
-As on Ray, a stage with a pool has a worker that lives as long as the run, with a thread for each of its `concurrent_blocks`;
-consecutive stages without a pool share one thread. A stage takes shards in the order in which they come, so where no stage has
-several threads shards end in the order in which they began. What waits is bounded by the gate.
+A stage has a worker that lives as long as the run, with a thread for each of its `concurrent_blocks`. It takes shards in the
+order in which they come, so where no stage has several threads shards end in the order in which they began. What waits is
+bounded by the gate.
 """
 
 import math
@@ -20,7 +20,7 @@ from cluster.cause import cause
 from cluster.costs import Totals
 from cluster.run.meter import Meter, run_block
 from cluster.run.progress import ProgressTracker
-from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
+from cluster.run.stage import Stage, reporting_to, shard_of, shards_in_flight
 
 THREAD = "stages"  # the name of the threads
 _ADMISSION_SECONDS = 0.1  # timeout of one call of `admit`
@@ -37,8 +37,7 @@ class LocalRunner:
         workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
-        self._groups = [(group, group[0].concurrent_blocks if group[0].pool else 1) for group in groups(self._stages)]
-        self._queues: list[SimpleQueue[pa.Table | None]] = [SimpleQueue() for _ in self._groups]  # None ends a thread
+        self._queues: list[SimpleQueue[pa.Table | None]] = [SimpleQueue() for _ in stages]  # None ends a thread
         # Blocks after the last stage, and how many there will be; an error, or None, ends the run before.
         self._ended: SimpleQueue[pa.Table | int | BaseException | None] = SimpleQueue()
         self._built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
@@ -57,9 +56,9 @@ class LocalRunner:
         try:
             self._begin(self._admit, shards)
             following = [*self._queues[1:], self._ended]
-            for (group, threads), waiting, done in zip(self._groups, self._queues, following, strict=True):
-                for _ in range(threads):
-                    self._begin(self._pass_on, group, waiting, done)
+            for stage, waiting, done in zip(self._stages, self._queues, following, strict=True):
+                for _ in range(stage.concurrent_blocks):
+                    self._begin(self._pass_on, stage, waiting, done)
             while taken < admitted and (ended := self._ended.get()) is not None:
                 if isinstance(ended, BaseException):
                     raise ended
@@ -99,12 +98,10 @@ class LocalRunner:
             count += 1
         self._ended.put(count)
 
-    def _pass_on(self, stages: Sequence[Stage], waiting: SimpleQueue[Any], done: SimpleQueue[Any]) -> None:
-        """Runs the blocks that wait for a group of stages through it."""
+    def _pass_on(self, stage: Stage, waiting: SimpleQueue[Any], done: SimpleQueue[Any]) -> None:
+        """Runs the blocks that wait for a stage through it."""
         while (table := waiting.get()) is not None and not self.tracker.dropped:
-            for stage in stages:
-                table = run_block(self._built[stage.name].result(), table, self.tracker, stage.name)
-            done.put(table)
+            done.put(run_block(self._built[stage.name].result(), table, self.tracker, stage.name))
 
     def _build_all(self) -> None:
         # One after the other: packages that are imported, and models that are loaded, by two threads at a time disturb each
@@ -155,8 +152,8 @@ class LocalRunner:
 
         What closing raises is raised, or noted on the failure of the run.
         """
-        for (_, threads), queue in zip(self._groups, self._queues, strict=True):
-            for _ in range(threads):
+        for stage, queue in zip(self._stages, self._queues, strict=True):
+            for _ in range(stage.concurrent_blocks):
                 queue.put(None)
         end = time.monotonic() + _DROPPED_SECONDS
         for thread in self._threads:

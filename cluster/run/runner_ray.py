@@ -1,10 +1,11 @@
 """Runs the stages on Ray Data: one dataset per run, one block per shard.
 
-A stage with a pool is a `map_batches` over an actor pool, whose workers hold a model, an index or an engine; consecutive
-stages without a pool share one `map_batches` over tasks. The first task of a shard waits for its admission.
+A stage with a pool is a `map_batches` over an actor pool, whose workers hold a model, an index or an engine; the stages without
+a pool behind it run in its workers. Those in front of the first pool are a `map_batches` over tasks, which wait for admission.
 """
 
 import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -15,13 +16,11 @@ import pyarrow as pa
 from cluster.metrics.exporter import Exporter
 from cluster.outages import outages
 from cluster.run.meter import Meter, run_block
-from cluster.run.pool_sizes import TASK_CPUS
-from cluster.run.progress import ProgressTracker
+from cluster.run.progress import TASKS, ProgressTracker
 from cluster.run.pulse import outages_reported, reported_while_busy
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
 
-_ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
 _ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
 _PROGRESS_SECONDS = 0.2  # timeout of the driver's loop for the tracker's progress
 _REPLY_SECONDS = 5.0  # timeout of the calls in `_UNANSWERED`
@@ -72,31 +71,30 @@ class RayRunner:
         # Not `from_arrow`, which runs a task for the metadata of each block.
         data = ray.data.from_blocks(blocks)
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
-        for number, group in enumerate(groups(self._stages)):
+        for group in groups(self._stages):
             pool = group[0].pool
             common = {"start": self._start, "tracker": self._actor}
             if pool is None:
                 # Waiting for admission takes no CPU. A `size` of its own keeps Ray Data from fusing it with an actor pool.
-                first = number == 0
-                size = min(max(1, len(blocks)), _ADMISSIONS if first else 64 * TASK_CPUS)
                 data = data.map_batches(
-                    _run_stateless, fn_kwargs={"stages": group, "gated": first, **common}, num_cpus=0 if first else 1,
-                    compute=TaskPoolStrategy(size=size), **batches,
+                    _run_admitted, fn_kwargs={"stages": group, **common}, num_cpus=0,
+                    compute=TaskPoolStrategy(size=min(max(1, len(blocks)), TASKS)), **batches,
                 )  # fmt: skip
                 continue
-            (stage,) = group
+            stage, *behind = group
+            calls = stage.concurrent_blocks + bool(behind)  # one more block is in the stages behind
             compute = ActorPoolStrategy(
                 min_size=pool.workers,
                 max_size=pool.max_workers,
-                max_tasks_in_flight_per_actor=stage.concurrent_blocks + 1,  # one more is queued
-                max_concurrent_calls_per_actor=stage.concurrent_blocks,
+                max_tasks_in_flight_per_actor=calls + 1,  # one more is queued
+                max_concurrent_calls_per_actor=calls,
                 enable_true_multi_threading=True,
             )
             # `map_batches` requires a batch size with GPUs, and merges blocks up to that size. The internal method, which Ray's
             # `map_groups` uses for the same reason, passes blocks unchanged.
             data = data.map_batches_internal(
                 type(stage.name.capitalize(), (_BlockActor,), {}),  # Ray shows the class name
-                fn_constructor_kwargs={"stage": stage, **common}, compute=compute,
+                fn_constructor_kwargs={"stages": group, **common}, compute=compute,
                 num_cpus=pool.cpus, num_gpus=pool.gpus or None, **batches,
             )  # fmt: skip
         for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
@@ -176,11 +174,12 @@ class RemoteTracker:
 
 
 class _BlockActor:
-    """A pool's actor: a worker with its meter."""
+    """A pool's actor: a worker with its meter, and those of the stages behind it, which work while it has the next block."""
 
-    def __init__(self, stage: Stage, start: int, tracker: Any) -> None:
+    def __init__(self, stages: Sequence[Stage], start: int, tracker: Any) -> None:
         import ray
 
+        stage, *behind = stages
         self._tracker = remote_tracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
         self._pulse = outages_reported(partial(self._tracker.report_outages, self._worker))
@@ -197,10 +196,17 @@ class _BlockActor:
             ),
         ):
             self._meter = Meter(stage, start, own_process=True)
-        self._tracker.worker_started(stage.name, self._worker)
+            self._behind = [Meter(one, start) for one in behind]
+        self._turns = threading.Semaphore(stage.concurrent_blocks)
+        for one in stages:
+            self._tracker.worker_started(one.name, self._worker)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return run_block(self._meter, table, self._tracker, self._worker)
+        with self._turns:
+            table = run_block(self._meter, table, self._tracker, self._worker)
+        for meter in self._behind:
+            table = run_block(meter, table, self._tracker, self._worker)
+        return table
 
     def __del__(self) -> None:  # Ray Data deletes the worker when it shrinks the pool
         with contextlib.suppress(Exception):
@@ -209,17 +215,14 @@ class _BlockActor:
             self._tracker.worker_stopped(self._meter.stage.name, self._worker)
 
 
-def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start: int, tracker: Any) -> pa.Table:
-    """Returns a block after stages without a pool; with `gated` it waits for admission first."""
-    progress = remote_tracker(tracker)
-    if table.num_rows and gated:
-        shard = shard_of(table)
-        while (admitted := progress.admit(shard, _ADMISSION_SECONDS)) is None:
-            pass
-        table = table if admitted else table.slice(0, 0)
-    if not table.num_rows:
+def _run_admitted(table: pa.Table, stages: Sequence[Stage], start: int, tracker: Any) -> pa.Table:
+    """Returns a block after the stages in front of the first pool, once it is admitted; empty where it never is."""
+    progress, shard = remote_tracker(tracker), shard_of(table)
+    while (admitted := progress.admit(shard, _ADMISSION_SECONDS)) is None:
+        pass
+    if not admitted:
         return stages[-1].produces.empty_table()
-    worker = f"task-{shard_of(table)}"
+    worker = f"task-{shard}"
     with outages_reported(partial(progress.report_outages, worker)):
         for stage in stages:
             table = run_block(Meter(stage, start), table, progress, worker)

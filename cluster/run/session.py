@@ -14,7 +14,6 @@ from cluster.errors import ClusterError, Stopped
 from cluster.host_program import is_embedded, sigterm_kept
 from cluster.run.job_server import working_folder_has
 from cluster.run.pool_sizes import (
-    TASK_CPUS,
     UNLIMITED_NODES,
     NodeGroup,
     PoolRequest,
@@ -90,7 +89,7 @@ class Session:
                     # Ray's processes have the environment of this one. Ray starts a worker for each CPU at once; none of them
                     # could be used with a `runtime_env`, and each worker that is would wait for the agent that makes it.
                     _set_environment()
-                    ray.init("local", num_cpus=_logical_cpus(requests) + TASK_CPUS, include_dashboard=False, **logs)
+                    ray.init("local", num_cpus=_logical_cpus(requests), include_dashboard=False, **logs)
                 else:
                     shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
                     # A package is sent as its version counts it, with what its .gitignore names: a generated _version.py.

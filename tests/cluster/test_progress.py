@@ -11,8 +11,8 @@ import pytest
 
 from cluster.costs import COSTS, Totals, entry
 from cluster.outages import Outage
-from cluster.run.pool_sizes import TASK_CPUS, Pool
-from cluster.run.progress import ProgressTracker
+from cluster.run.pool_sizes import Pool
+from cluster.run.progress import TASKS, ProgressTracker
 from cluster.run.pulse import reported_while_busy
 from cluster.run.snapshot import BlockTotals, block_totals
 from cluster.run.stage import Stage, shards_in_flight
@@ -171,11 +171,11 @@ def test_ready_workers(tracker: ProgressTracker) -> None:
     def there() -> dict[str, tuple[int, int]]:
         return {name: (stage.ready_workers, stage.workers) for name, stage in tracker.progress().stages.items()}
 
-    assert there() == {"read": (TASK_CPUS, TASK_CPUS), "rewrite": (0, 2), "rerank": (0, 1)}
+    assert there() == {"read": (TASKS, TASKS), "rewrite": (0, 2), "rerank": (0, 1)}
     tracker.worker_started("rewrite", "a")
     tracker.worker_started("rewrite", "a")  # again
     tracker.block_started("rerank", 4, 10, "x")  # to a tracker that was started anew
-    assert there() == {"read": (TASK_CPUS, TASK_CPUS), "rewrite": (1, 2), "rerank": (1, 1)}
+    assert there() == {"read": (TASKS, TASKS), "rewrite": (1, 2), "rerank": (1, 1)}
     for worker in "bcd":  # the pool has grown
         tracker.worker_started("rewrite", worker)
     assert there()["rewrite"] == (4, 4)

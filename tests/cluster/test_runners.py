@@ -22,7 +22,6 @@ from tests.support.cluster.few_stages import EACH, POISON, Doubled, begin, place
 from tests.support.waits import until
 
 SHARDS = 4
-
 POOL = Pool(1, 1, 0)
 
 Runner = RayRunner | LocalRunner
@@ -67,8 +66,9 @@ def test_actors_get_each_table_once_no_more_ahead_than_they_take_and_errors_are_
 
 
 @pytest.mark.slow
-def test_a_block_that_kills_every_worker_is_given_up(ray_session: None, tmp_path: Path) -> None:
-    runner = RayRunner(stages(tmp_path, POOL, deaths=100, retries=1), start=1)
+@pytest.mark.parametrize("first", [None, POOL], ids=["in its pool", "in that of the stage before"])
+def test_a_block_that_kills_every_worker_is_given_up(ray_session: None, tmp_path: Path, first: Pool | None) -> None:
+    runner = RayRunner(stages(tmp_path, None if first else POOL, deaths=100, retries=1, first=first), start=1)
     with pytest.raises(Exception, match="slow: 2 workers died one after the other under shard") as failed:
         list(runner.run(places(1)))
     assert "ClusterError" in str(failed.value)

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from cluster.errors import ClusterError, DmqrError
-from cluster.run.pool_sizes import TASK_CPUS, NodeGroup, Pool, PoolRequest, local_pools, resources, size_pools
+from cluster.run.pool_sizes import NodeGroup, Pool, PoolRequest, local_pools, resources, size_pools
 from cluster.run.session import InProcessSession, Session, chosen_address
 from cluster.run.settings import ClusterSettings
 
@@ -29,7 +29,7 @@ def cluster(nodes: int, cpus: float, gpus: float = 0) -> Nodes:
 def own(gpus: float = 0) -> Nodes:
     """The Ray that Session starts here: as many CPUs as the pools need."""
     needed = sum(pool.workers * pool.cpus for pool in local_pools(REQUESTS, gpus=0).values())
-    return machine(needed + TASK_CPUS, gpus)
+    return machine(needed, gpus)
 
 
 # ---------------------------------------------------------------- sizes
@@ -51,16 +51,16 @@ VLLM = {
             {"rewrite": PoolRequest(workers=3, cpus=0.5), "retrieve": PoolRequest(workers=2, cpus=2, gpus=0, can_use_gpu=True)},
             machine(16, 4), {"rewrite": Pool(3, 0.5, 0.0), "retrieve": Pool(2, 2, 0)},
         ),
-        (True, {}, machine(TASK_CPUS), {}),
+        (True, {}, machine(1), {}),
         (  # accelerators for all workers of a pool, or none
             True,
             {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(workers=3, cpus=1, can_use_gpu=True)},
-            machine(CORES + 3 + TASK_CPUS, 2), {"retrieve": Pool(1, 1, 1.0), "rerank": Pool(3, 1, 0.0)},
+            machine(CORES + 3, 2), {"retrieve": Pool(1, 1, 1.0), "rerank": Pool(3, 1, 0.0)},
         ),
         (  # those that the config names leave fewer for the others
             True,
             {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(gpus=0.5, workers=2, cpus=1, can_use_gpu=True)},
-            machine(CORES + 2 + TASK_CPUS, 1), {"retrieve": Pool(1, CORES, 0.0), "rerank": Pool(2, 1, 0.5)},
+            machine(CORES + 2, 1), {"retrieve": Pool(1, CORES, 0.0), "rerank": Pool(2, 1, 0.5)},
         ),
         (  # a pool that grows does not fill what is left
             True, {"rewrite": PoolRequest(workers=1, most=4, gpus=1, can_use_gpu=True, takes_spare_gpus=True)}, machine(100, 8),
@@ -68,10 +68,10 @@ VLLM = {
         ),
         (  # it begins with the least, and is fitted by it: there is no room for nine
             False, {"rewrite": PoolRequest(workers=1, most=9, cpus=2), "retrieve": PoolRequest(workers=2, cpus=1)},
-            machine(2 + 2 + TASK_CPUS), {"rewrite": Pool(1, 2, 0.0, 9), "retrieve": Pool(2, 1, 0.0, None)},
+            machine(2 + 2), {"rewrite": Pool(1, 2, 0.0, 9), "retrieve": Pool(2, 1, 0.0, None)},
         ),
         (  # on a cluster each node has a worker of each stage
-            False, REQUESTS, cluster(4, 17),
+            False, REQUESTS, cluster(4, 15),
             {"rewrite": Pool(4, 1, 0.0), "retrieve": Pool(4, 7, 0.0), "rerank": Pool(4, 7, 0.0)},
         ),
     ],
@@ -99,9 +99,9 @@ def test_engines_come_before_the_others_and_take_what_these_leave(
 @pytest.mark.parametrize("nodes", [1, 2, 7])
 @pytest.mark.parametrize("gpus", [0, 1, 2])
 def test_the_default_sizes_always_fit_where_a_node_has_a_core_for_each_worker(nodes: int, cpus: float, gpus: float) -> None:
-    there = cluster(nodes, cpus + TASK_CPUS, gpus)
+    there = cluster(nodes, cpus, gpus)
     pools = size_pools(REQUESTS, there, local=False)
-    assert sum(pool.workers * pool.cpus for pool in pools.values()) + TASK_CPUS <= resources(there).cpus
+    assert sum(pool.workers * pool.cpus for pool in pools.values()) <= resources(there).cpus
     assert sum(pool.workers * pool.gpus for pool in pools.values()) <= resources(there).gpus
 
 
@@ -120,8 +120,8 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
             "lower cluster.<stage>.workers or .gpus, or add nodes",
         ),
         (
-            {"retrieve": PoolRequest(workers=3, cpus=4)}, machine(3 * 4 + TASK_CPUS - 1), [],
-            "the pools need 14 CPUs, the cluster has 13 (retrieve 3 x (4 CPU, 0 GPU)",
+            {"retrieve": PoolRequest(workers=3, cpus=4)}, machine(3 * 4 - 1), [],
+            "the pools need 12 CPUs, the cluster has 11 (retrieve 3 x (4 CPU, 0 GPU)",
         ),
         (VLLM, machine(100), [], "the pools need 1 GPUs, the cluster has 0"),
         (
@@ -132,7 +132,7 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
             {"rerank": PoolRequest(workers=1, cpus=1, gpus=2)}, cluster(4, 4, 1), [],
             "of the workers of rerank, each 1 CPU and 2 GPU",
         ),
-        (  # three nodes of 5 CPUs have 15 and hold three workers of 3; four workers and the tasks want 14
+        (  # three nodes of 5 CPUs have 15 and hold three workers of 3; four workers want 12
             {"rerank": PoolRequest(workers=4, cpus=3)}, cluster(3, 5), [],
             "cluster: no node can hold more than 3 of the 4 workers of rerank, each 3 CPU and 0 GPU; the cluster has "
             "3 x (5 CPU, 0 GPU); lower cluster.rerank.workers, .cpus or .gpus, or add larger nodes",
@@ -150,7 +150,7 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
         ),
         (
             {"rewrite": PoolRequest(workers=2, cpus=40)}, cluster(1, 8), GROUPS,
-            "the pools need 82 CPUs, the cluster may scale to 40 (rewrite 2 x (40 CPU, 0 GPU); 2 CPUs for the other stages)",
+            "the pools need 80 CPUs, the cluster may scale to 40 (rewrite 2 x (40 CPU, 0 GPU))",
         ),
         (
             {"rewrite": PoolRequest(workers=1, gpus=2)}, cluster(1, 8), GROUPS,
@@ -160,7 +160,7 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
             {"rewrite": PoolRequest(workers=3, cpus=9)}, cluster(1, 8), GROUPS,
             "no node can hold more than 2 of the 3 workers of rewrite, each 9 CPU and 0 GPU",
         ),
-        ({"rewrite": PoolRequest(workers=3, most=9, cpus=2)}, machine(7), [], "need 8 CPUs, the cluster has 7"),
+        ({"rewrite": PoolRequest(workers=3, most=9, cpus=2)}, machine(5), [], "need 6 CPUs, the cluster has 5"),
     ],
 )  # fmt: skip
 def test_what_cannot_fit_is_refused_with_both_numbers(
@@ -175,7 +175,7 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
 @pytest.mark.parametrize(
     ("requests", "there", "added"),
     [
-        ({"retrieve": PoolRequest(workers=3, cpus=4)}, machine(3 * 4 + TASK_CPUS), []),
+        ({"retrieve": PoolRequest(workers=3, cpus=4)}, machine(3 * 4), []),
         (TOGETHER, [NodeGroup(2, 8, 0), NodeGroup(1, 4, 0)], []),
         ({"retrieve": PoolRequest(workers=400, cpus=1)}, cluster(100, 5), []),
         (VLLM, cluster(1, 8), GROUPS),  # no GPU, and may scale to one

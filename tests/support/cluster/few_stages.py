@@ -101,13 +101,13 @@ class Fold:
         return pa.table([[table.column("shard")[0].as_py()], [without]], schema=self.GIVES)
 
 
-def stages(folder: Path, pool: Pool, deaths: int = 0, retries: int = 3) -> list[Stage]:
-    """The three, linked; the slow one has the pool."""
-    return chain(Stage("slow", Slow, {"folder": str(folder), "deaths": deaths}, pool=pool, retries=retries))
+def stages(folder: Path, pool: Pool | None, deaths: int = 0, retries: int = 3, first: Pool | None = None) -> list[Stage]:
+    """The three, linked; the slow one has the pool, or the first one."""
+    return chain(Stage("slow", Slow, {"folder": str(folder), "deaths": deaths}, pool=pool, retries=retries), first)
 
 
-def chain(middle: Stage) -> list[Stage]:
-    return link([Stage("grow", Grow, {}), middle, Stage("fold", Fold, {})], PLACE)
+def chain(middle: Stage, first: Pool | None = None) -> list[Stage]:
+    return link([Stage("grow", Grow, {}, pool=first), middle, Stage("fold", Fold, {})], PLACE)
 
 
 def places(shards: int) -> list[pa.Table]:
