@@ -48,8 +48,8 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_269, "dmqr": 2_823, "jobs": 26_303, "jobs/chain": 6_819, "jobs/log": 2_112, "jobs/measure": 3_429,
-    "jobs/pages": 2_578, "jobs/plan": 1_250, "jobs/run": 1_594, "retrievers": 8_061, "rewriters": 7_519, "tests": 44_236,
+    "cluster": 5_269, "dmqr": 2_823, "jobs": 26_293, "jobs/chain": 6_813, "jobs/log": 2_112, "jobs/measure": 3_429,
+    "jobs/pages": 2_574, "jobs/plan": 1_250, "jobs/run": 1_594, "retrievers": 8_061, "rewriters": 7_519, "tests": 44_234,
     "tests/benchmarks": 3_088, "tests/jobs": 19_675, "tests/jobs/whole_runs": 3_515, "tests/support": 5_695,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""

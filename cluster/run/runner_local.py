@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -121,10 +122,9 @@ class LocalRunner:
         with reporting_to(report=report, reserve=reserve, stopping=self.tracker.closed):
             meter = Meter(stage, self._start)
         with self._lock:
-            late = self._meters is None
-            if self._meters is not None:
-                self._meters.append(meter)
-        if late:
+            if (meters := self._meters) is not None:
+                meters.append(meter)
+        if meters is None:
             meter.close()
             raise _Dropped
         if stage.pool:
@@ -132,7 +132,6 @@ class LocalRunner:
         return meter
 
     def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
-
         def called() -> None:
             try:
                 work(*arguments)
@@ -162,16 +161,14 @@ class LocalRunner:
             meters, self._meters = self._meters or [], None
         if any(thread.is_alive() for thread in self._threads):
             return
-        failed: Exception | None = None
-        for meter in reversed(meters):
-            try:
-                meter.close()
-            except Exception as error:
-                failed = failed or error
-        if failed is not None and failure is not None:
-            failure.add_note(f"a worker cannot be closed, either: {cause(failed)}")
-        elif failed is not None:
-            raise failed
+        try:
+            with ExitStack() as closing:
+                for meter in meters:
+                    closing.callback(meter.close)
+        except Exception as error:
+            if failure is None:
+                raise
+            failure.add_note(f"a worker cannot be closed, either: {cause(error)}")
 
 
 class _Dropped(BaseException):

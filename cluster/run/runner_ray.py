@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,7 +51,7 @@ class RayRunner:
         limit = shards_in_flight(stages, shards)
         tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
         self._actor = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
-        self.tracker = remote_tracker(self._actor)
+        self.tracker: Any = RemoteTracker(self._actor)
         """Of the shards in flight. A restarted one is open: `close` is to be called again and again."""
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
@@ -119,11 +119,6 @@ def node_alive(node: str) -> bool:
     return all(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
 
 
-def remote_tracker(actor: Any) -> ProgressTracker:
-    """Returns the tracker that lives in an actor."""
-    return cast(ProgressTracker, RemoteTracker(actor))
-
-
 class RemoteTracker:
     """Calls the methods of the tracker's actor, as if it were a `ProgressTracker` of this process.
 
@@ -180,7 +175,7 @@ class _BlockActor:
         import ray
 
         stage, *behind = stages
-        self._tracker = remote_tracker(tracker)
+        self._tracker: Any = RemoteTracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
         self._pulse = outages_reported(partial(self._tracker.report_outages, self._worker))
         self._pulse.__enter__()  # as long as the actor lives
@@ -217,7 +212,8 @@ class _BlockActor:
 
 def _run_admitted(table: pa.Table, stages: Sequence[Stage], start: int, tracker: Any) -> pa.Table:
     """Returns a block after the stages in front of the first pool, once it is admitted; empty where it never is."""
-    progress, shard = remote_tracker(tracker), shard_of(table)
+    progress: Any = RemoteTracker(tracker)
+    shard = shard_of(table)
     while (admitted := progress.admit(shard, _ADMISSION_SECONDS)) is None:
         pass
     if not admitted:

@@ -36,7 +36,7 @@ from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.savings import GateSaving, Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.tally import covered_words
-from jobs.terminal.formats import count, duration, figure, known, money, p_words, percent, sentence
+from jobs.terminal.formats import count, duration, figure, known, money, p_words, percent, queries, sentence
 from jobs.terminal.live_display import facts
 
 PER_QUERY = "per_query.parquet"
@@ -134,6 +134,9 @@ def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
+    for arm, own in by_arm(folder.counts, [one["name"] for one in arms]).items():
+        if own["stood_in"]:
+            yield "stand-ins", f"{arm}: the original's lists, as its own have no hit: {queries(own['stood_in'])}"
     for arm, gate in ablation.gates.items():
         yield "gate", f"{arm}: {gate.summary}"
     yield from spending_rows(folder, ablation.prices)

@@ -21,14 +21,7 @@ from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.retry import RETRY, retry_words
 from jobs.runs.savings import saving_of_run
-from jobs.runs.sums import (
-    by_reason,
-    fallbacks,
-    found_by_guards,
-    many_fallbacks,
-    readers_by_strategy,
-    selected,
-)
+from jobs.runs.sums import by_reason, fallbacks, found_by_guards, many_fallbacks, readers_by_strategy, selected
 from jobs.runs.tally import covered_words
 from jobs.tables import READER_WORDS, READERS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced

@@ -24,8 +24,6 @@ from tests.support.waits import until
 SHARDS = 4
 POOL = Pool(1, 1, 0)
 
-Runner = RayRunner | LocalRunner
-
 
 @pytest.fixture(scope="module", autouse=True)
 def sent() -> Iterator[None]:
@@ -42,7 +40,7 @@ def ray_session() -> Iterator[None]:
     session.close()
 
 
-def pages(runner: Runner) -> dict[str, StageProgress]:
+def pages(runner: RayRunner | LocalRunner) -> dict[str, StageProgress]:
     return runner.tracker.progress().stages
 
 

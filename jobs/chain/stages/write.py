@@ -12,21 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster import costs
-from cluster.run.shards import File, Manifest, commit, write_table
+from cluster.run.shards import File, Manifest, commit, parquet_options, write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.s3_client import take_traffic
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.needs import needed_counts
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored_rows import (
-    candidates_table,
-    flattened,
-    of_arms,
-    results_of,
-    scores_table,
-    stored_table,
-)
+from jobs.chain.stages.stored_rows import candidates_table, flattened, of_arms, results_of, scores_table, stored_table
 from jobs.chain.tables import ARM_STORED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
@@ -146,7 +139,7 @@ class _RowGroups:
 
     def __init__(self, table: str, shard: int) -> None:
         self._key, self._sink = f"{table}/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet", io.BytesIO()
-        self._writer = pq.ParquetWriter(self._sink, ARM_STORED[table], compression="zstd")
+        self._writer = pq.ParquetWriter(self._sink, ARM_STORED[table], **parquet_options(ARM_STORED[table]))
         self._group, self.rows = list[pa.Table](), 0
 
     def add(self, rows: pa.Table) -> None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import ClusterError, UnavailableError
+from cluster.run.shards import parquet_options
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.arms.shared_work import SharedWork
@@ -225,7 +226,7 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
     while rows.num_rows:
         rows, sink = rows.sort_by("query_id"), io.BytesIO()  # a stable sort
         first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
-        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+        pq.write_table(rows, sink, row_group_size=ROW_GROUP, **parquet_options(rows.schema))
         name = file_name(first, last) if in_place_of is None else name_after(in_place_of)
         storage.put(f"{space.folder}/{name}", sink.getvalue())
         storage.delete(*before)
