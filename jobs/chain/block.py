@@ -101,26 +101,28 @@ class LlmBlock:
         ended: dict[int, Value] = {}
         replies: dict[int, list[Reply] | None] = dict.fromkeys(steps)
         while replies:
-            asked = {}
+            asked = dict[int, Sequence[Ask]]()
             for step, sent in replies.items():
                 try:
                     asked[step] = steps[step].send(sent)  # type: ignore[arg-type]  # a generator begins with None
                 except StopIteration as end:
                     ended[step] = end.value
-            self._answers.add(ask.request for asks in asked.values() for ask in asks)
+            # of equal requests the first is sent
+            self._answers.add({ask.key: ask.request for asks in reversed(asked.values()) for ask in reversed(asks)})
             replies = {step: [self._reply(step, ask) for ask in asks] for step, asks in asked.items()}
         return {step: ended[step] for step in steps}
 
     def _reply(self, step: int, ask: Ask) -> Reply:
         completion, _, start, _ = self._answers.records[ask.key]
-        self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=ask.name))
-        arms = self._arms[step] if ask.arms is None else ask.arms
-        if arms:
-            need = {
-                "key": asked_key(ask.key), "quantity": self._quantity, "component": f"{ask.name}@{completion.model}",
-                "arms": set(), "made": start != REUSED, "answered": completion.error_reason is None,
-            }  # fmt: skip
-            self._needed[ask.row].setdefault(ask.key, need)["arms"].update(arms)
+        if ask.key not in (requests := self._requests[ask.row]):
+            requests[ask.key] = replace(ask.request, name=ask.name)
+        if arms := self._arms[step] if ask.arms is None else ask.arms:
+            if ask.key not in (needed := self._needed[ask.row]):
+                needed[ask.key] = {
+                    "key": asked_key(ask.key), "quantity": self._quantity, "component": f"{ask.name}@{completion.model}",
+                    "arms": set(), "made": start != REUSED, "answered": completion.error_reason is None,
+                }  # fmt: skip
+            needed[ask.key]["arms"].update(arms)
         if ask.task is None:
             return Reply(completion, StepResult(completion.text))
         known = ask.key, ask.task.key  # another prompt file may name other grades in the same words

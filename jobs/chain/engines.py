@@ -229,16 +229,14 @@ class ShardAnswers:
         self.records: dict[Key, CompletionRecord] = {}
         """Answers that were looked up or asked for."""
 
-    def add(self, requests: Iterable[Request]) -> None:
-        """Answers requests, which may repeat; their completions are in `records` then. An answered request is not sent again.
+    def add(self, requests: Mapping[Key, Request]) -> None:
+        """Answers requests, by their keys; their completions are in `records` then. An answered request is not sent again.
 
         Raises:
             BlockHalted: The job's budget does not allow all of them; those that were answered are stored.
         """
-        self._is_asking, by_key = True, dict[Key, Request]()
-        for request in requests:
-            if (key := self._engines.key(request)) not in self.records:
-                by_key.setdefault(key, request)
+        self._is_asking = True
+        by_key = {key: request for key, request in requests.items() if key not in self.records}
         store, spaces = self._engines.store, self._engines.spaces
         shared = {key: one for key, one in by_key.items() if Space("completions", spaces[one.engine]) in store.names}
         self._shared |= shared
