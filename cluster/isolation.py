@@ -53,22 +53,21 @@ class Isolations:
     def __init__(self) -> None:
         self.suspected: dict[Block, Isolation] = {}  # with which a worker has died
         self.parts: dict[Block, tuple[int, int]] = {}  # the rows in hand of a block that is run in parts
-        self._next: dict[tuple[int, str], tuple[int, float]] = {}  # (stage, worker) -> the shard that waits to be alone, when
+        self._next: dict[str, tuple[Block, float]] = {}  # worker -> the block that waits to be alone, and when it asked
 
-    def may_start(self, block: Block, worker: str, in_flight: list[int], now: float) -> bool:
-        """Returns True if a worker, with the shards `in_flight` in this stage, may start a block now; else it asks again.
+    def may_start(self, block: Block, worker: str, in_flight: list[Block], now: float) -> bool:
+        """Returns True if a worker, with the blocks `in_flight` in any of its stages, may start one now; else it asks again.
 
         Who has not asked for `PATIENCE` seconds waits no more.
         """
-        stage, shard = block
-        waiting, asked = self._next.get((stage, worker), (shard, now))
-        if waiting != shard and now - asked < PATIENCE:
+        waiting, asked = self._next.get(worker, (block, now))
+        if waiting != block and now - asked < PATIENCE:
             return False
-        if any((stage, other) in self.suspected for other in in_flight) or (block in self.suspected and in_flight):
+        if any(other in self.suspected for other in in_flight) or (block in self.suspected and in_flight):
             if block in self.suspected:
-                self._next[stage, worker] = shard, now
+                self._next[worker] = block, now
             return False
-        self._next.pop((stage, worker), None)
+        self._next.pop(worker, None)
         return True
 
     def died(self, blocks: list[Block], rows: Mapping[int, int]) -> None:

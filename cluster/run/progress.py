@@ -143,7 +143,7 @@ class ProgressTracker:
             self._last_heartbeat = self._clock()
             self._ready[stage].add(worker)
             self._outages.pop(worker, None)
-            self._end_attempts(self._index[stage], worker)
+            self._end_attempts(worker)
 
     def worker_stopped(self, stage: str, worker: str) -> None:
         """Records that the pool has stopped a worker."""
@@ -158,9 +158,10 @@ class ProgressTracker:
         """
         with self._condition:
             index = self._index[stage]
-            if (before := self._shards.get(shard)) is not None and before.stage == index and before.worker is not None:
-                self._end_attempts(index, before.worker)  # of a task, or of an actor that Ray has given up
-            in_flight = [one for one, state in self._shards.items() if (state.stage, state.worker) == (index, worker)]
+            before = self._shards.get(shard)
+            if before is not None and before.worker and (before.stage == index or before.worker in self._ready[stage]):
+                self._end_attempts(before.worker)  # of a task, or of an actor that Ray has given up
+            in_flight = [(state.stage, one) for one, state in self._shards.items() if state.worker == worker]
             if not self._isolations.may_start((index, shard), worker, in_flight, self._clock()):
                 return 0
             self._last_heartbeat = self._clock()
@@ -272,11 +273,12 @@ class ProgressTracker:
         if self._metrics is not None:
             self._metrics.ended(shard)
 
-    def _end_attempts(self, stage: int, worker: str) -> None:
-        """Takes its blocks from a worker that has ended, which they may have killed."""
-        lost = {shard: state for shard, state in self._shards.items() if (state.stage, state.worker) == (stage, worker)}
+    def _end_attempts(self, worker: str) -> None:
+        """Takes its blocks from a worker that has ended, which they may have killed, in whichever of its stages they are."""
+        lost = {shard: state for shard, state in self._shards.items() if state.worker == worker}
         if lost and self._node_alive(next(iter(lost.values())).node):
-            self._isolations.died([(stage, shard) for shard in lost], {n: state.block_rows for n, state in lost.items()})
+            blocks = [(state.stage, shard) for shard, state in lost.items()]
+            self._isolations.died(blocks, {n: state.block_rows for n, state in lost.items()})
         for state in lost.values():
             self._end_attempt(state)
 

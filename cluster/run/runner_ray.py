@@ -5,7 +5,6 @@ a pool behind it run in its workers. Those in front of the first pool are a `map
 """
 
 import contextlib
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -47,7 +46,7 @@ class RayRunner:
         import ray
 
         self._stages, self._start = list(stages), start
-        workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
+        workers = {one.name: group[0].pool.workers if group[0].pool else 0 for group in groups(stages) for one in group}
         limit = shards_in_flight(stages, shards)
         tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
         self._actor = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
@@ -81,13 +80,12 @@ class RayRunner:
                     compute=TaskPoolStrategy(size=min(max(1, len(blocks)), TASKS)), **batches,
                 )  # fmt: skip
                 continue
-            stage, *behind = group
-            calls = stage.concurrent_blocks + bool(behind)  # one more block is in the stages behind
+            stage = group[0]
             compute = ActorPoolStrategy(
                 min_size=pool.workers,
                 max_size=pool.max_workers,
-                max_tasks_in_flight_per_actor=calls + 1,  # one more is queued
-                max_concurrent_calls_per_actor=calls,
+                max_tasks_in_flight_per_actor=stage.concurrent_blocks + 1,  # one more is queued
+                max_concurrent_calls_per_actor=stage.concurrent_blocks,
                 enable_true_multi_threading=True,
             )
             # `map_batches` requires a batch size with GPUs, and merges blocks up to that size. The internal method, which Ray's
@@ -169,12 +167,12 @@ class RemoteTracker:
 
 
 class _BlockActor:
-    """A pool's actor: a worker with its meter, and those of the stages behind it, which work while it has the next block."""
+    """A pool's actor: a worker with its meter, and those of the stages behind it."""
 
     def __init__(self, stages: Sequence[Stage], start: int, tracker: Any) -> None:
         import ray
 
-        stage, *behind = stages
+        stage = stages[0]
         self._tracker: Any = RemoteTracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
         self._pulse = outages_reported(partial(self._tracker.report_outages, self._worker))
@@ -190,24 +188,21 @@ class _BlockActor:
                 stopping=self._tracker.closed,
             ),
         ):
-            self._meter = Meter(stage, start, own_process=True)
-            self._behind = [Meter(one, start) for one in behind]
-        self._turns = threading.Semaphore(stage.concurrent_blocks)
+            self._meters = [Meter(one, start, own_process=True) for one in stages]
         for one in stages:
             self._tracker.worker_started(one.name, self._worker)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        with self._turns:
-            table = run_block(self._meter, table, self._tracker, self._worker)
-        for meter in self._behind:
+        for meter in self._meters:
             table = run_block(meter, table, self._tracker, self._worker)
         return table
 
     def __del__(self) -> None:  # Ray Data deletes the worker when it shrinks the pool
         with contextlib.suppress(Exception):
-            self._meter.close()
             self._tracker.report_outages(self._worker, outages())
-            self._tracker.worker_stopped(self._meter.stage.name, self._worker)
+            for meter in self._meters:
+                self._tracker.worker_stopped(meter.stage.name, self._worker)
+                meter.close()
 
 
 def _run_admitted(table: pa.Table, stages: Sequence[Stage], start: int, tracker: Any) -> pa.Table:

@@ -133,8 +133,8 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 def commit(storage: Storage, manifest: Manifest) -> Manifest:
     """Commits a shard and returns its manifest; if it is committed already, deletes our files and returns that manifest.
 
-    Files that both manifests name stay: a worker that died right after the commit is repeated with the same block, and the
-    files that the stage before has written are the same.
+    Files that both manifests name stay: where a worker died right after the commit, its stage is repeated with the same block,
+    and the files that the stages before have written are the same.
     """
     if storage.put_if_absent(_commit_key(manifest.shard), json.dumps(asdict(manifest)).encode()):
         return manifest

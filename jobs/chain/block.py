@@ -101,14 +101,13 @@ class LlmBlock:
         ended: dict[int, Value] = {}
         replies: dict[int, list[Reply] | None] = dict.fromkeys(steps)
         while replies:
-            asked = dict[int, Sequence[Ask]]()
+            asked = {}
             for step, sent in replies.items():
                 try:
                     asked[step] = steps[step].send(sent)  # type: ignore[arg-type]  # a generator begins with None
                 except StopIteration as end:
                     ended[step] = end.value
-            # of equal requests the first is sent
-            self._answers.add({ask.key: ask.request for asks in reversed(asked.values()) for ask in reversed(asks)})
+            self._answers.add((ask.key, ask.request) for asks in asked.values() for ask in asks)
             replies = {step: [self._reply(step, ask) for ask in asks] for step, asks in asked.items()}
         return {step: ended[step] for step in steps}
 

@@ -229,14 +229,16 @@ class ShardAnswers:
         self.records: dict[Key, CompletionRecord] = {}
         """Answers that were looked up or asked for."""
 
-    def add(self, requests: Mapping[Key, Request]) -> None:
-        """Answers requests, by their keys; their completions are in `records` then. An answered request is not sent again.
+    def add(self, requests: Iterable[tuple[Key, Request]]) -> None:
+        """Answers requests, with their keys; their completions are in `records` then. Those of one key are sent once.
 
         Raises:
             BlockHalted: The job's budget does not allow all of them; those that were answered are stored.
         """
-        self._is_asking = True
-        by_key = {key: request for key, request in requests.items() if key not in self.records}
+        self._is_asking, by_key = True, dict[Key, Request]()
+        for key, request in requests:
+            if key not in self.records:
+                by_key.setdefault(key, request)
         store, spaces = self._engines.store, self._engines.spaces
         shared = {key: one for key, one in by_key.items() if Space("completions", spaces[one.engine]) in store.names}
         self._shared |= shared

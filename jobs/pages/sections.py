@@ -80,7 +80,7 @@ def time_section(run: RunFolder) -> Section | None:
     rows: list[list[object]] = []
     for stage in stages:
         times = [stage.attributed, stage.start_up, stage.lost, stage.idle, stage.busy if stage.workers else None, stage.queued]
-        rows.append([stage.name, stage.workers or "tasks", *times])
+        rows.append([stage.name, stage.workers or "none of its own", *times])
     note = "worked, lost: with and without a commit; waited: no shard was there for them; busy: of the time after start-up"
     table = Table([*columns, Head("busy", percent), Head("shards waited before it", duration)], rows, note=note)
     starts = Table(

@@ -11,18 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cluster.costs import (
-    COST,
-    COSTS,
-    QUANTITIES,
-    BusyTime,
-    Totals,
-    add_totals,
-    entry,
-    settle,
-    stage_sums,
-    totals,
-)
+from cluster.costs import COST, COSTS, QUANTITIES, BusyTime, Totals, add_totals, entry, settle, stage_sums, totals
 from cluster.errors import ClusterError
 from cluster.prices import Prices, load_prices
 from tests.support.cluster.clock import Clock

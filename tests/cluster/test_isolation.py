@@ -64,6 +64,17 @@ def test_of_eight_blocks_in_a_worker_only_the_culprit_counts_its_deaths(tracker:
     assert deaths == Counter(dict.fromkeys(range(BLOCKS), 1) | {3: 1 + RETRIES + 1})
 
 
+def test_a_block_in_a_stage_behind_that_of_the_culprit_is_not_blamed() -> None:
+    tracker = ProgressTracker({"rerank": 1, "write": 1}, limit=9)
+    for _ in range(4):
+        ahead = tracker.block_started("write", 0, 9, "w")
+        if tracker.block_started("rerank", 1, 9, "w"):
+            tracker.worker_started("rerank", "w")  # the one before has died
+        else:
+            tracker.block_finished("write", 0, 9, ahead, NOTHING)
+    assert (tracker.isolation("write", 0), tracker.isolation("rerank", 1)) == (None, Isolation(1, (0, 9)))
+
+
 def test_two_culprits_in_one_worker_are_both_found(tracker: ProgressTracker) -> None:
     left, found = list(range(BLOCKS)), {}
     while left:

@@ -149,11 +149,11 @@ def test_a_stage_whose_needs_nobody_adds_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Any]:
-    """A cluster on this machine; its head has room for the tasks only."""
+    """A cluster on this machine; its head has room for one worker."""
     from ray.cluster_utils import Cluster
 
     ray.shutdown()  # the Ray of `ray_session`
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     yield cluster
     cluster.shutdown()
 

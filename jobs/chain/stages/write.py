@@ -42,8 +42,7 @@ class Write:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Writes and commits the shard; returns one row of COMMITTED."""
-        began, work = time.perf_counter(), self._work
-        shard = shard_of(table)
+        began, work, shard = time.perf_counter(), self._work, shard_of(table)
         assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
         files: dict[str, list[File]] = {}  # those that earlier stages have written among them
         for file in unnested(table, "stored")[1].to_pylist():

@@ -280,7 +280,7 @@ def test_money_is_granted_before_it_is_spent_whatever_fails(tmp_path: Path, seed
         def block(shard: int, *order: str) -> None:
             requests = [replace(one, engine=asked[one.engine].key) for one in _requests(100, *order)]
             try:
-                engines.open(shard).add({engines.key(one): one for one in requests})
+                engines.open(shard).add((engines.key(one), one) for one in requests)
                 ended.append("done")
             except Exception as error:
                 ended.append(type(error).__name__)
