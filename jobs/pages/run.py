@@ -93,7 +93,7 @@ def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added
 
 
 def verdict(run: RunFolder, measured: Evaluation | None, added: Sums) -> str:
-    """Returns whether rewriting helps, and by what, in a sentence that claims no more than the figures hold."""
+    """Returns a sentence on whether rewriting helps, and by what, that claims no more than the figures hold."""
     if not run.counts["queries"]:
         return "Nothing is committed yet."
     if not run.counts["planned"]:
