@@ -49,7 +49,7 @@ def worker_groups(pools: Mapping[str, Pool]) -> list[WorkerGroup]:
     groups = []
     for gpus, members in sorted(by_gpus.items()):
         cpus = max([CPUS_PER_GPU * gpus or CPUS, *(math.ceil(pool.cpus * (pool.sharing or 1)) for pool in members)])
-        pods = 0 if gpus else 1  # that reads the log
+        pods = 0 if gpus else 1  # for the tasks that read the log
         pods += sum(math.ceil(pool.max_workers / (pool.sharing or int(cpus // pool.cpus))) for pool in members)
         groups.append(WorkerGroup(f"gpu-{gpus}" if gpus else "cpu", cpus, gpus, pods))
     return groups

@@ -15,7 +15,7 @@ from cluster.metrics.exporter import Exporter
 from cluster.outages import Outage, merged
 from cluster.run.snapshot import BlockTotals, ShardState, Snapshot, StageProgress
 
-TASKS = 2  # at a time, of the stages in front of the pools: the next shard's, and one more that waits for admission
+TASKS = 2  # concurrent tasks of the stages before the first pool: the next shard's, and one that waits for admission
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
 
 
@@ -263,7 +263,7 @@ class ProgressTracker:
                 add_totals(spent, halted)
         busy = self._busy_seconds[index] + sum(now - at for (stage, _), at in self._busy_since.items() if stage == index)
         ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASKS
-        workers = max(workers, ready) or TASKS
+        workers = max(workers, ready)
         return StageProgress(done, in_flight, waiting, busy, workers, ready, spent, dict(counts), queued)
 
     def _remove(self, shard: int) -> None:
@@ -274,7 +274,7 @@ class ProgressTracker:
             self._metrics.ended(shard)
 
     def _end_attempts(self, worker: str) -> None:
-        """Takes its blocks from a worker that has ended, which they may have killed, in whichever of its stages they are."""
+        """Takes its blocks from a worker that has ended, in all of its stages; one of them may have killed it."""
         lost = {shard: state for shard, state in self._shards.items() if state.worker == worker}
         if lost and self._node_alive(next(iter(lost.values())).node):
             blocks = [(state.stage, shard) for shard, state in lost.items()]

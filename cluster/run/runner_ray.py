@@ -8,7 +8,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -45,12 +45,12 @@ class RayRunner:
         """
         import ray
 
-        self._stages, self._start = list(stages), start
-        workers = {one.name: group[0].pool.workers if group[0].pool else 0 for group in groups(stages) for one in group}
+        self._groups, self._start = groups(stages), start
+        workers = {stage.name: group[0].pool.workers if group[0].pool else 0 for group in self._groups for stage in group}
         limit = shards_in_flight(stages, shards)
         tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
         self._actor = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
-        self.tracker: Any = RemoteTracker(self._actor)
+        self.tracker = cast(ProgressTracker, RemoteTracker(self._actor))
         """Of the shards in flight. A restarted one is open: `close` is to be called again and again."""
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
@@ -70,8 +70,8 @@ class RayRunner:
         # Not `from_arrow`, which runs a task for the metadata of each block.
         data = ray.data.from_blocks(blocks)
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
-        for group in groups(self._stages):
-            pool = group[0].pool
+        for group in self._groups:
+            stage, pool = group[0], group[0].pool
             common = {"start": self._start, "tracker": self._actor}
             if pool is None:
                 # Waiting for admission takes no CPU. A `size` of its own keeps Ray Data from fusing it with an actor pool.
@@ -80,7 +80,6 @@ class RayRunner:
                     compute=TaskPoolStrategy(size=min(max(1, len(blocks)), TASKS)), **batches,
                 )  # fmt: skip
                 continue
-            stage = group[0]
             compute = ActorPoolStrategy(
                 min_size=pool.workers,
                 max_size=pool.max_workers,
@@ -167,17 +166,16 @@ class RemoteTracker:
 
 
 class _BlockActor:
-    """A pool's actor: a worker with its meter, and those of the stages behind it."""
+    """A pool's actor: the workers of the pool's stage and of the stages behind it, with their meters."""
 
     def __init__(self, stages: Sequence[Stage], start: int, tracker: Any) -> None:
         import ray
 
-        stage = stages[0]
         self._tracker: Any = RemoteTracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
         self._pulse = outages_reported(partial(self._tracker.report_outages, self._worker))
         self._pulse.__enter__()  # as long as the actor lives
-        heard = partial(self._tracker.heartbeat, stage.name, None, 0)
+        heard = partial(self._tracker.heartbeat, stages[0].name, None, 0)
         # A worker may copy an index for minutes while it is built; an engine loads its model in one call.
         with (
             reported_while_busy(partial(heard, None, None)),
@@ -188,9 +186,9 @@ class _BlockActor:
                 stopping=self._tracker.closed,
             ),
         ):
-            self._meters = [Meter(one, start, own_process=True) for one in stages]
-        for one in stages:
-            self._tracker.worker_started(one.name, self._worker)
+            self._meters = [Meter(stage, start, own_process=True) for stage in stages]
+        for stage in stages:
+            self._tracker.worker_started(stage.name, self._worker)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         for meter in self._meters:
@@ -206,7 +204,7 @@ class _BlockActor:
 
 
 def _run_admitted(table: pa.Table, stages: Sequence[Stage], start: int, tracker: Any) -> pa.Table:
-    """Returns a block after the stages in front of the first pool, once it is admitted; empty where it never is."""
+    """Returns a block after the stages before the first pool, once it is admitted; empty if the gate is closed."""
     progress: Any = RemoteTracker(tracker)
     shard = shard_of(table)
     while (admitted := progress.admit(shard, _ADMISSION_SECONDS)) is None:

@@ -124,7 +124,7 @@ def write_table(storage: Storage, table: str, shard: int, rows: pa.Table) -> Fil
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """Returns options of files of Parquet: zstd, and no dictionary of floating-point numbers, as scores hardly repeat."""
+    """Returns the options of a Parquet file: zstd, and dictionaries for all but floating-point columns, which hardly repeat."""
     pq.write_metadata(schema, sink := io.BytesIO())
     repeating = [leaf.path for leaf in pq.ParquetFile(sink).schema if leaf.physical_type not in ("FLOAT", "DOUBLE")]
     return {"compression": "zstd", "use_dictionary": repeating}  # 50,000 results: 93 -> 57 ms, 2.43 -> 1.98 MB

@@ -4,11 +4,9 @@ A block is one shard from the first stage to the last: a stage takes a whole blo
 """
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +32,7 @@ class Stage:
     settings: Mapping[str, Any]  # what the worker is built from: names and paths, never large objects
     consumes: pa.Schema = _UNLINKED
     produces: pa.Schema = _UNLINKED
-    pool: Pool | None = None  # None: the worker is stateless, and built where the block is
+    pool: Pool | None = None  # None: a stateless stage, which runs in the workers of the pool before it, or as a task
     concurrent_blocks: int = 1  # in flight per worker, each on a thread of its own
     retries: int = 3  # of a block whose worker died
     # Called with one row on which the worker raised, but for a DmqrError or an OSError; returns the stage's output row, with
@@ -67,8 +65,12 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
 
 def groups(stages: Sequence[Stage]) -> list[list[Stage]]:
     """Returns the stages that the same workers run: those before the first pool, then each with a pool and those behind it."""
-    numbers = itertools.accumulate(stage.pool is not None for stage in stages)
-    return [[stage for _, stage in group] for _, group in itertools.groupby(zip(numbers, stages, strict=True), itemgetter(0))]
+    grouped: list[list[Stage]] = []
+    for stage in stages:
+        if stage.pool or not grouped:
+            grouped.append([])
+        grouped[-1].append(stage)
+    return grouped
 
 
 def shards_in_flight(stages: Sequence[Stage], shards: int) -> int:

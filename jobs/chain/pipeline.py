@@ -49,7 +49,7 @@ class Step:
 
     name: str
     worker: Callable[..., Worker]
-    pool: str | None = None  # key of the config's `cluster`, and value of `costs.stage`; None: a stateless stage, without one
+    pool: str | None = None  # key of the config's `cluster`, and value of `costs.stage`; None: a stateless stage
     fails_alone: bool = False  # a query on which its worker raises goes on without it
     asks: bool = False  # an LLM: its workers ask for money before they spend it
     wanted: Callable[[SharedWork], bool] = lambda _: True  # whether a job has it

@@ -136,7 +136,7 @@ def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, own in by_arm(folder.counts, [one["name"] for one in arms]).items():
         if own["stood_in"]:
-            yield "stand-ins", f"{arm}: the original's lists, as its own have no hit: {queries(own['stood_in'])}"
+            yield "stand-ins", f"{arm}: {queries(own['stood_in'])} without hits of its own; the original's were used"
     for arm, gate in ablation.gates.items():
         yield "gate", f"{arm}: {gate.summary}"
     yield from spending_rows(folder, ablation.prices)

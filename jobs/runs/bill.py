@@ -2,8 +2,8 @@
 
 With `node_hour` time is billed as nodes x the wall time of each start, from the driver's first step to its last record.
 That money is shared in proportion to worker seconds: attributed to a stage, start-up, lost, idle, and the wall time of the
-driver. Stages whose workers hold accelerators share the nodes that have some; the other stages, that of writing too, wherever
-it is done, and the driver share the nodes without; where there is one kind of node, all do. So the lines add up to the bill.
+driver. Stages whose workers hold accelerators share the nodes that have some; the other stages (`write` too, wherever it runs)
+and the driver share the nodes without; where there is one kind of node, all share it. So the lines add up to the bill.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
